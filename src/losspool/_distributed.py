@@ -1,0 +1,68 @@
+"""Pooling over several processes: the collectives, and errors that every rank hears of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+_MESSAGE_BYTES = 1024
+
+
+def resolve_group(scope: str, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+    """The group that ``scope="global"`` pools over, or None where the batch of this process is all."""
+    initialised = dist.is_available() and dist.is_initialized()
+    if group is not None:
+        if scope != "global":
+            raise ValueError(f'a group is used by scope="global" only, and scope is {scope!r}')
+        if not initialised:
+            raise ValueError(f"group={group!r} was given, but torch.distributed has no initialised process group")
+    if scope != "global" or not initialised:
+        return None
+    group = dist.group.WORLD if group is None else group
+    if dist.get_rank(group) < 0:
+        raise ValueError("this process is not a member of the group that it was asked to pool over")
+    return group
+
+
+def gatherer(group: dist.ProcessGroup) -> Callable[[Tensor], Tensor]:
+    """A function that stacks every rank's tensor, in the same order on all of them."""
+
+    def gather(tensor: Tensor) -> Tensor:
+        tensor = tensor.contiguous()
+        parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(parts, tensor, group=group)
+        return torch.stack(parts)
+
+    return gather
+
+
+@contextmanager
+def shared_errors(group: dist.ProcessGroup | None, device: torch.device) -> Iterator[None]:
+    """Raise an error of one rank on all of them, so that none waits for a rank that has left.
+
+    Reading the others' state makes the host wait, so this is done for CPU tensors alone; on an
+    accelerator the failing process ends, and the launcher ends the others.
+    """
+    if group is None or device.type != "cpu":
+        yield
+        return
+    error: Exception | None = None
+    try:
+        yield
+    except (TypeError, ValueError) as caught:
+        error = caught
+    message = str(error).encode()[:_MESSAGE_BYTES] if error else b""
+    report = torch.zeros(_MESSAGE_BYTES + 1, dtype=torch.uint8)
+    report[0] = {type(None): 0, TypeError: 1}.get(type(error), 2)
+    report[1 : len(message) + 1] = torch.tensor(list(message), dtype=torch.uint8)
+    reports = gatherer(group)(report)
+    if error:
+        raise error
+    for rank, other in enumerate(reports):
+        if other[0]:
+            text = bytes(other[1:].tolist()).rstrip(b"\0").decode(errors="replace")
+            raise (TypeError if other[0] == 1 else ValueError)(f"rank {rank} of the group: {text}")

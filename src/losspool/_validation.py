@@ -1,0 +1,158 @@
+"""Checks at the public boundary. Every message names what was received."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from losspool import _device
+
+SCOPES = ("image", "batch", "global")
+
+
+def check_p(p: Any) -> float:
+    if isinstance(p, bool) or not isinstance(p, int | float):
+        raise TypeError(f"p must be a number from 1 to math.inf, got {p!r} of type {type(p).__name__}")
+    if not p >= 1:  # NaN too
+        raise ValueError(f"p must be at least 1 (math.inf is allowed), got {p!r}")
+    return float(p)
+
+
+def check_m(m: Any) -> tuple[float, bool]:
+    """The value of m and whether it is a share of the pixels."""
+    if isinstance(m, bool) or not isinstance(m, int | float):
+        raise TypeError(
+            f"m must be a float in (0, 1] (a share of the pixels) or an int >= 1 (their number), "
+            f"got {m!r} of type {type(m).__name__}"
+        )
+    share = isinstance(m, float)
+    if share and not 0 < m <= 1:
+        raise ValueError(f"m as a float is a share of the valid pixels in (0, 1], got {m!r}; write a count as an int")
+    if not share and m < 1:
+        raise ValueError(f"m as an int is a number of pixels and must be at least 1, got {m!r}")
+    return float(m), share
+
+
+def check_scope_name(scope: Any) -> None:
+    if scope not in SCOPES:
+        raise ValueError(f"scope must be one of {', '.join(map(repr, SCOPES))}, got {scope!r}")
+
+
+def check_scope(scope: Any, pixel_dims: int, shape: torch.Size, what: str) -> None:
+    check_scope_name(scope)
+    if scope == "image" and pixel_dims < 1:
+        raise ValueError(
+            f'scope="image" pools the pixels of each image, but {what} of shape {tuple(shape)} has none; '
+            f'use scope="batch" to pool over the batch'
+        )
+
+
+def check_losses(losses: Any, mask: Any) -> None:
+    if not isinstance(losses, Tensor):
+        raise TypeError(f"losses must be a tensor, got {type(losses).__name__}")
+    if not losses.is_floating_point():
+        raise TypeError(f"losses must be of a floating-point dtype, got {losses.dtype}")
+    if losses.ndim == 0:
+        raise ValueError("losses must have at least one dimension, got a scalar tensor")
+    if mask is None:
+        return
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"mask must be a tensor of dtype torch.bool (True where a pixel counts), got {got}")
+    if mask.shape != losses.shape:
+        raise ValueError(f"mask has shape {tuple(mask.shape)}, but losses have shape {tuple(losses.shape)}")
+    _check_device(mask, "mask", losses, "losses")
+
+
+def check_non_negative(losses: Tensor, what: str) -> None:
+    """Raise on the CPU; assert asynchronously where looking would make the host wait."""
+    if losses.numel() == 0:
+        return
+    if not _device.host_may_look(losses):
+        torch._assert_async((~(losses < 0)).all(), f"losspool: {what} must not be negative")
+        return
+    smallest = losses.amin()  # NaN where there is one: that is the result's concern
+    if smallest < 0:
+        raise ValueError(f"{what} must not be negative, got {float(smallest)!r}")
+
+
+def check_logits(input: Any, target: Any) -> None:
+    for name, value in (("input", input), ("target", target)):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+    if not input.is_floating_point():
+        raise TypeError(f"input must hold logits of a floating-point dtype, got {input.dtype}")
+    if input.ndim < 2:
+        raise ValueError(f"input must have the shape (B, C, ...), got {tuple(input.shape)}")
+    if target.is_floating_point():
+        raise TypeError(
+            f"target must hold class indices, got {target.dtype}; class-probability targets are not supported"
+        )
+    if target.dtype == torch.bool or target.is_complex():
+        raise TypeError(f"target must hold class indices of an integer dtype, got {target.dtype}")
+    expected = (input.shape[0], *input.shape[2:])
+    if tuple(target.shape) != expected:
+        raise ValueError(
+            f"target must have the shape {expected} for an input of shape {tuple(input.shape)}, "
+            f"got {tuple(target.shape)}"
+        )
+    if input.shape[1] == 0:
+        raise ValueError(f"input must have at least one class, got the shape {tuple(input.shape)}")
+    _check_device(target, "target", input, "input")
+
+
+def check_options(weight: Any, ignore_index: Any, label_smoothing: Any, input: Tensor) -> None:
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
+        raise TypeError(f"ignore_index must be an int, got {ignore_index!r} of type {type(ignore_index).__name__}")
+    check_smoothing(label_smoothing)
+    if weight is None:
+        return
+    check_class_weight(weight)
+    classes = input.shape[1]
+    if weight.shape != (classes,):
+        raise ValueError(f"weight must have the shape ({classes},), one per class, got {tuple(weight.shape)}")
+    _check_device(weight, "weight", input, "input")
+
+
+def check_smoothing(label_smoothing: Any) -> None:
+    if isinstance(label_smoothing, bool) or not isinstance(label_smoothing, int | float):
+        raise TypeError(f"label_smoothing must be a number in [0, 1], got {label_smoothing!r}")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing must be in [0, 1], got {label_smoothing!r}")
+
+
+def check_class_weight(weight: Any) -> None:
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
+        raise TypeError(f"weight must be a floating-point tensor, got {got}")
+    if weight.requires_grad:
+        raise ValueError("weight requires grad, but class weights are constants of this loss; pass weight.detach()")
+    check_non_negative(weight, "class weights")
+
+
+def check_labels(target: Tensor, classes: int, ignore_index: int) -> None:
+    """Every label must be a class or ``ignore_index``; see ``check_non_negative`` for how it tells."""
+    if target.numel() == 0:
+        return
+    if not _device.host_may_look(target):
+        valid = (target == ignore_index) | ((target >= 0) & (target < classes))
+        torch._assert_async(valid.all(), f"losspool: target holds a label outside [0, {classes}) and not ignore_index")
+        return
+    low, high = (int(bound) for bound in target.aminmax())
+    if low >= 0 and high < classes:
+        return
+    bad = target[(target != ignore_index) & ((target < 0) | (target >= classes))]
+    if bad.numel() == 0:
+        return
+    hint = "; did you mean ignore_index=255?" if bool((bad == 255).any()) else ""
+    raise ValueError(
+        f"target holds the label {int(bad[0])}, but there are {classes} classes "
+        f"(0 to {classes - 1}) and ignore_index is {ignore_index}{hint}"
+    )
+
+
+def _check_device(tensor: Tensor, name: str, other: Tensor, other_name: str) -> None:
+    if tensor.device != other.device:
+        raise ValueError(f"{name} is on {tensor.device}, but {other_name} is on {other.device}")

@@ -1,0 +1,197 @@
+"""The public functions: check the arguments once, then call an autograd function."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from losspool import _validation as check
+from losspool._distributed import resolve_group, shared_errors
+from losspool.ops.cross_entropy import PixelLoss, PooledCrossEntropy
+from losspool.ops.pooling import Pooled, PoolLosses, Setting
+from losspool.stats import PoolingStats
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    *,
+    p: float = 1.3,
+    m: float = 0.25,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    scope: str = "image",
+    group: dist.ProcessGroup | None = None,
+    stats: PoolingStats | None = None,
+) -> Tensor:
+    r"""Cross-entropy, pooled over pixels by the weights that maximise it.
+
+    .. math::
+        L = \max_w \sum_u w(u)\,\ell(u) \quad\text{with}\quad
+        \|w\|_p \le n^{-1/q},\; \|w\|_\infty \le \tau = n^{-1/q} m^{-1/p},\; q = p/(p-1)
+
+    with :math:`\ell(u)` the cross-entropy of pixel u and n the number of valid pixels
+    (Eq. 4 and 5 of Rota Bulò et al., "Loss Max-Pooling for Semantic Image Segmentation", 2017).
+
+    Convention:
+        ``input`` holds logits, ``target`` class indices. A pixel's loss is exactly what
+        ``F.cross_entropy(..., reduction="none")`` gives, class weight and smoothing included;
+        nothing is divided by a sum of class weights. Pixels labelled ``ignore_index`` are void:
+        they count nowhere, and their gradient is zero whatever their logits are. Without a
+        valid pixel the loss is 0, attached to the graph, with a zero gradient. Half-precision
+        logits give a float32 loss. A loss that is not finite makes the result not finite.
+        The gradient is w*·∂ℓ; there is no second derivative.
+
+    Args:
+        input: logits of shape (B, C, ...), any number of trailing dimensions.
+        target: class indices of shape (B, ...), any integer dtype.
+        p: from 1 (only the hardest pixels count) to ``math.inf`` (all count alike).
+        m: how many pixels the weights spread over at least: a float in (0, 1] is a share of
+            the valid pixels, an int >= 1 their number (never below one pixel, capped at n).
+        weight: class weights of shape (C,), not negative.
+        ignore_index: the label of void pixels.
+        label_smoothing: in [0, 1].
+        scope: ``"image"`` pools each element of the batch by itself and averages over those
+            with a valid pixel; ``"batch"`` pools the batch as one; ``"global"`` pools the
+            batches of all ranks of ``group`` as one, so that k processes under DDP step like
+            one with the whole batch (without a process group it is ``"batch"``).
+        group: the process group of ``scope="global"``; the default group if None.
+        stats: filled with α, τ, counts, weights and the arg-max prediction.
+
+    Returns:
+        A scalar: float64 for float64 logits, else float32.
+
+    Example:
+        >>> import torch, losspool
+        >>> logits = torch.zeros(2, 19, 8, 8, requires_grad=True)
+        >>> labels = torch.zeros(2, 8, 8, dtype=torch.long)
+        >>> round(losspool.cross_entropy(logits, labels, p=1.3, m=0.25).item(), 4)
+        2.9444
+    """
+    group = _resolve(scope, group)
+    with shared_errors(group, input.device if isinstance(input, Tensor) else torch.device("cpu")):
+        check.check_logits(input, target)
+        check.check_scope(scope, input.ndim - 2, input.shape, "input")
+        check.check_options(weight, ignore_index, label_smoothing, input)
+        target = target.long()
+        check.check_labels(target, input.shape[1], ignore_index)
+        setting = _setting(p, m, scope, group)
+    pixel = PixelLoss(weight, ignore_index, float(label_smoothing))
+    flat = input.flatten(2) if input.ndim > 2 else input.unsqueeze(2)  # (B, C, ...) -> (B, C, N)
+    loss, *pooled, prediction = PooledCrossEntropy.apply(
+        flat, target.reshape(flat.shape[0], flat.shape[2]), pixel, setting, stats is not None
+    )
+    if stats is not None:
+        _fill(stats, Pooled(loss.detach(), *pooled), target.shape)
+        stats.prediction = prediction.view(target.shape)
+    return loss
+
+
+def max_pool(
+    losses: Tensor,
+    *,
+    p: float = 1.3,
+    m: float = 0.25,
+    mask: Tensor | None = None,
+    scope: str = "image",
+    group: dist.ProcessGroup | None = None,
+    stats: PoolingStats | None = None,
+) -> Tensor:
+    r"""Any per-pixel loss, pooled by the weights that maximise it.
+
+    .. math::
+        L = \max_w \sum_u w(u)\,\ell(u) \quad\text{with}\quad
+        \|w\|_p \le n^{-1/q},\; \|w\|_\infty \le \tau = n^{-1/q} m^{-1/p},\; q = p/(p-1)
+
+    Convention:
+        Losses are not negative. ``mask`` is True where a pixel counts; a masked loss may hold
+        anything. Half-precision losses give a float32 result. For the rest see
+        :func:`cross_entropy`.
+
+    Args:
+        losses: shape (B, ...); for ``scope="batch"`` and ``"global"`` (B,) will do.
+        mask: bool, the shape of ``losses``; all pixels count if None.
+        p, m, scope, group, stats: see :func:`cross_entropy`.
+
+    Returns:
+        A scalar: float64 for float64 losses, else float32.
+
+    Example:
+        >>> import torch, losspool
+        >>> losspool.max_pool(torch.tensor([[4.0, 1.0, 2.0, 1.0]]), p=1, m=2).item()
+        3.0
+    """
+    result, pooled = _pool(losses, p, m, mask, scope, group)
+    if stats is not None:
+        _fill(stats, pooled, losses.shape)
+        stats.prediction = None
+    return result
+
+
+def pooling_weights(
+    losses: Tensor,
+    *,
+    p: float = 1.3,
+    m: float = 0.25,
+    mask: Tensor | None = None,
+    scope: str = "image",
+    group: dist.ProcessGroup | None = None,
+) -> Tensor:
+    r"""The optimal weights w* of every pixel, detached, in the shape of ``losses``.
+
+    .. math:: w^*(u) = \tau \min(1, (\ell(u)/\alpha^*)^{q-1})
+
+    Convention:
+        Each pool's weights are its own: the average that ``scope="image"`` takes over images is
+        not in them. A zero loss gets weight 0, except at p = ∞ or m = n, where every valid
+        pixel gets 1/n. At p = 1 the losses equal to the ⌈m⌉-th largest share what the larger
+        ones leave. Masked pixels get 0.
+
+    Args:
+        losses, p, m, mask, scope, group: see :func:`max_pool`.
+
+    Returns:
+        Weights in the shape of ``losses``: float64 for float64 losses, else float32.
+
+    Example:
+        >>> import torch, losspool
+        >>> losspool.pooling_weights(torch.tensor([[4.0, 1.0, 2.0, 1.0]]), p=1, m=2).tolist()
+        [[0.5, 0.0, 0.5, 0.0]]
+    """
+    _, pooled = _pool(losses.detach() if isinstance(losses, Tensor) else losses, p, m, mask, scope, group)
+    return pooled.weights.view(losses.shape)
+
+
+def _pool(
+    losses: Tensor, p: float, m: float, mask: Tensor | None, scope: str, group: dist.ProcessGroup | None
+) -> tuple[Tensor, Pooled]:
+    group = _resolve(scope, group)
+    with shared_errors(group, losses.device if isinstance(losses, Tensor) else torch.device("cpu")):
+        check.check_losses(losses, mask)
+        check.check_scope(scope, losses.ndim - 1, losses.shape, "losses")
+        setting = _setting(p, m, scope, group)
+        check.check_non_negative(losses.detach() if mask is None else torch.where(mask, losses.detach(), 0.0), "losses")
+    rows = losses.shape[0] if setting.per_image else 1
+    flat = losses.reshape(rows, -1) if losses.numel() else losses.reshape(rows, 0)
+    flat_mask = None if mask is None else mask.reshape(flat.shape)
+    result, *rest = PoolLosses.apply(flat, flat_mask, setting)
+    return result, Pooled(result.detach(), *rest)
+
+
+def _resolve(scope: str, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+    return resolve_group(scope, group) if scope == "global" or group is not None else None
+
+
+def _setting(p: float, m: float, scope: str, group: dist.ProcessGroup | None) -> Setting:
+    value, share = check.check_m(m)
+    return Setting(check.check_p(p), value, share, group, per_image=scope == "image")
+
+
+def _fill(stats: PoolingStats, pooled: Pooled, shape: torch.Size) -> None:
+    stats.alpha, stats.tau = pooled.alpha, pooled.tau
+    stats.valid = pooled.count.long()
+    bound = pooled.tau.to(pooled.weights.dtype).unsqueeze(1)
+    stats.saturated = ((pooled.weights >= bound) & (bound > 0)).sum(1)
+    stats.weights = pooled.weights.view(shape)

@@ -1,0 +1,1 @@
+"""The autograd functions behind ``losspool.functional``. Nothing here checks its arguments."""

@@ -1,0 +1,41 @@
+"""A first derivative that says so when somebody asks for the second."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def first_order(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """Decorate the ``backward`` of a function whose first saved tensor is its differentiable input.
+
+    ``once_differentiable`` is not enough: for a constant incoming gradient it returns a tensor
+    without a graph, and the caller learns nothing of the reason.
+    """
+
+    @functools.wraps(backward)
+    def wrapper(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+        with torch.no_grad():
+            first, *rest = backward(ctx, *grads)
+        if torch.is_grad_enabled() and first is not None:
+            first = _RefuseSecondDerivative.apply(first, ctx.saved_tensors[0])
+        return first, *rest
+
+    return wrapper
+
+
+class _RefuseSecondDerivative(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, input: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> tuple[None, None]:
+        raise RuntimeError(
+            "losspool has no second derivative: the optimal weights are constants of its gradient, "
+            "and differentiating it again would leave out how they change with the losses"
+        )

@@ -1,0 +1,177 @@
+"""Bad arguments: one sentence that names what was received. And what counts as good."""
+
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from losspool import CrossEntropyLoss, LossMaxPooling, cross_entropy, max_pool, pooling_weights
+
+LOGITS, LABELS = torch.randn(2, 3, 4, 5), torch.zeros(2, 4, 5, dtype=torch.long)
+
+BAD_SETTINGS = [
+    ({"p": 0.5}, ValueError, r"p must be at least 1 .* got 0\.5"),
+    ({"p": math.nan}, ValueError, "p must be at least 1 .* got nan"),
+    ({"p": "1.3"}, TypeError, "p must be a number .* got '1.3' of type str"),
+    ({"p": True}, TypeError, "p must be a number .* got True of type bool"),
+    ({"m": 0}, ValueError, "m as an int .* at least 1, got 0"),
+    ({"m": -3}, ValueError, "m as an int .* got -3"),
+    ({"m": 0.0}, ValueError, r"m as a float .* got 0\.0"),
+    ({"m": 1.5}, ValueError, r"m as a float .* got 1\.5; write a count as an int"),
+    ({"m": math.nan}, ValueError, "m as a float .* got nan"),
+    ({"m": True}, TypeError, "got True of type bool"),
+    ({"m": "25%"}, TypeError, "got '25%' of type str"),
+    ({"scope": "pixel"}, ValueError, "scope must be one of 'image', 'batch', 'global', got 'pixel'"),
+    ({"scope": "image", "group": object()}, ValueError, 'scope="global" only, and scope is .image'),
+    ({"scope": "global", "group": object()}, ValueError, "no initialised process group"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), BAD_SETTINGS)
+def test_bad_settings(options, error, message):
+    for call in (
+        lambda: cross_entropy(LOGITS, LABELS, **options),
+        lambda: max_pool(torch.rand(2, 5), **options),
+        lambda: pooling_weights(torch.rand(2, 5), **options),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+
+@pytest.mark.parametrize(("options", "error", "message"), [row for row in BAD_SETTINGS if "group" not in row[0]])
+def test_modules_refuse_bad_settings_when_they_are_made(options, error, message):
+    for module in (CrossEntropyLoss, LossMaxPooling):
+        with pytest.raises(error, match=message):
+            module(**options)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: cross_entropy([1.0], LABELS), TypeError, "input must be a tensor, got list"),
+        (lambda: cross_entropy(LOGITS, None), TypeError, "target must be a tensor, got NoneType"),
+        (lambda: cross_entropy(LOGITS.long(), LABELS), TypeError, "floating-point dtype, got torch.int64"),
+        (lambda: cross_entropy(LOGITS[0, 0, 0], LABELS), ValueError, r"shape \(B, C, ...\), got \(5,\)"),
+        (
+            lambda: cross_entropy(LOGITS, LABELS[:1]),
+            ValueError,
+            r"target must have the shape \(2, 4, 5\) .*\(1, 4, 5\)",
+        ),
+        (lambda: cross_entropy(LOGITS, LABELS.bool()), TypeError, "integer dtype, got torch.bool"),
+        (lambda: cross_entropy(LOGITS, LOGITS), TypeError, "float32; class-probability targets are not supported"),
+        (lambda: cross_entropy(LOGITS[:, :0], LABELS), ValueError, "at least one class"),
+        (lambda: cross_entropy(LOGITS[..., 0, 0], LABELS[:, 0, 0]), ValueError, r'use scope="batch"'),
+        (lambda: cross_entropy(LOGITS, LABELS, weight=torch.ones(4)), ValueError, r"shape \(3,\), .* got \(4,\)"),
+        (lambda: cross_entropy(LOGITS, LABELS, weight=[1.0, 1, 1]), TypeError, "floating-point tensor, got list"),
+        (lambda: cross_entropy(LOGITS, LABELS, weight=torch.ones(3).long()), TypeError, "got torch.int64"),
+        (lambda: cross_entropy(LOGITS, LABELS, weight=torch.tensor([1.0, -2, 1])), ValueError, r"negative, got -2\.0"),
+        (lambda: cross_entropy(LOGITS, LABELS, weight=torch.ones(3, requires_grad=True)), ValueError, "requires grad"),
+        (lambda: cross_entropy(LOGITS, LABELS, label_smoothing=1.5), ValueError, r"in \[0, 1\], got 1\.5"),
+        (lambda: cross_entropy(LOGITS, LABELS, label_smoothing=-0.1), ValueError, r"in \[0, 1\], got -0\.1"),
+        (lambda: cross_entropy(LOGITS, LABELS, label_smoothing="a"), TypeError, "got 'a'"),
+        (lambda: cross_entropy(LOGITS, LABELS, ignore_index=2.0), TypeError, r"must be an int, got 2\.0"),
+        (lambda: cross_entropy(LOGITS, LABELS - 1), ValueError, "label -1, but there are 3 classes"),
+        (lambda: max_pool([1.0]), TypeError, "losses must be a tensor, got list"),
+        (lambda: pooling_weights([1.0]), TypeError, "losses must be a tensor, got list"),
+        (lambda: max_pool(torch.ones(2, 3).long()), TypeError, "floating-point dtype, got torch.int64"),
+        (lambda: max_pool(torch.tensor(1.0)), ValueError, "at least one dimension"),
+        (lambda: max_pool(torch.ones(3)), ValueError, r'shape \(3,\) has none; use scope="batch"'),
+        (lambda: max_pool(torch.tensor([[1.0, -0.5]])), ValueError, r"losses must not be negative, got -0\.5"),
+        (lambda: max_pool(torch.ones(2, 3), mask=torch.ones(2, 3)), TypeError, "got torch.float32"),
+        (lambda: max_pool(torch.ones(2, 3), mask=torch.ones(3).bool()), ValueError, r"\(3,\), but losses .* \(2, 3\)"),
+        (lambda: CrossEntropyLoss(weight=torch.tensor([-1.0])), ValueError, "class weights must not be negative"),
+        (lambda: CrossEntropyLoss(label_smoothing=2.0), ValueError, r"in \[0, 1\], got 2\.0"),
+    ],
+)
+def test_bad_tensors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_bad_labels_trip_an_assertion_where_nothing_may_be_looked_at():
+    compiled = torch.compile(CrossEntropyLoss(), fullgraph=True)
+    assert math.isfinite(compiled(LOGITS, LABELS).item())
+    with pytest.raises(RuntimeError, match=r"label outside \[0, 3\)"):
+        compiled(LOGITS, LABELS + 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_every_integer_dtype_serves_as_labels(dtype):
+    labels = torch.randint(0, 3, (2, 4, 5))
+    labels[0, 0] = 200
+    with_void = cross_entropy(LOGITS, labels.to(dtype), ignore_index=200)
+    assert torch.equal(with_void, cross_entropy(LOGITS, labels, ignore_index=200))
+    # 156 is what -100 becomes in eight bits.
+    with pytest.raises(ValueError, match="label 156"):
+        cross_entropy(LOGITS, torch.full((2, 4, 5), 156).to(dtype))
+
+
+def test_int_and_float_settings():
+    losses = torch.rand(1, 8)
+    assert max_pool(losses, p=2, m=8) == max_pool(losses, p=2.0, m=1.0)
+    assert max_pool(losses, p=1, m=1).item() == losses.max().item()
+    assert max_pool(losses, p=1, m=1e-9).item() == losses.max().item(), "m is never below one pixel"
+    assert max_pool(losses, m=100) == max_pool(losses, m=1.0), "and capped at n"
+
+
+def test_scopes():
+    losses = torch.rand(3, 4, 5)
+    each = torch.stack([max_pool(losses[i : i + 1]) for i in range(3)])
+    assert max_pool(losses).item() == pytest.approx(each.mean().item())
+    whole = max_pool(losses, scope="batch")
+    assert torch.equal(whole, max_pool(losses.reshape(1, -1)))
+    assert torch.equal(whole, max_pool(losses, scope="global")), "without a process group"
+    assert torch.equal(whole, max_pool(losses.flatten(), scope="batch"))
+
+
+def test_batch_scope_of_everything_is_plain_cross_entropy():
+    labels = torch.randint(0, 3, (2, 4, 5))
+    labels[0, :2] = 255
+    ours = cross_entropy(LOGITS, labels, m=1.0, scope="batch", ignore_index=255)
+    assert ours.item() == pytest.approx(F.cross_entropy(LOGITS, labels, ignore_index=255).item(), rel=1e-6)
+    assert cross_entropy(LOGITS[..., 0, 0], labels[:, 3, 0], scope="batch", m=1.0).item() == pytest.approx(
+        F.cross_entropy(LOGITS[..., 0, 0], labels[:, 3, 0]).item(), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4, 5), (2, 3, 0, 5), (0, 3, 0)])
+def test_empty_batches(shape):
+    for scope in ("image", "batch"):
+        logits = torch.zeros(shape, requires_grad=True)
+        loss = cross_entropy(logits, torch.zeros(shape[0], *shape[2:]).long(), scope=scope)
+        loss.backward()
+        assert loss.item() == 0
+        assert logits.grad.shape == shape
+    assert max_pool(torch.zeros(0, 4)).item() == 0
+
+
+def test_class_weight_is_a_buffer():
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    criterion = CrossEntropyLoss(weight=weight)
+    assert torch.equal(criterion.state_dict()["weight"], weight)
+    assert criterion.double().weight.dtype == torch.float64
+    assert torch.equal(criterion(LOGITS, LABELS), cross_entropy(LOGITS, LABELS, weight=weight))
+    assert "p=1.3, m=0.25" in repr(criterion)
+
+
+def test_the_import_needs_torch_and_nothing_else():
+    """In a second process, with every optional requirement made impossible to import."""
+    code = (
+        "import sys\n"
+        "for name in ('numpy', 'matplotlib', 'PIL', 'yaml', 'omegaconf', 'lightning', 'rich', 'typer'):\n"
+        "    sys.modules[name] = None\n"
+        "import losspool, torch\n"
+        "losspool.cross_entropy(torch.zeros(1, 2, 3), torch.zeros(1, 3, dtype=torch.long))\n"
+        "assert not any(name.startswith(('losspool.lab', 'losspool.segmentation')) for name in sys.modules)\n"
+    )
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def test_no_process_group_is_left_over():
+    assert not dist.is_initialized()

@@ -1,0 +1,154 @@
+"""The solver against Algorithm 1, arbitrary precision and a convex solver, on the hard matrix."""
+
+import math
+
+import cvxpy
+import mpmath
+import numpy
+import pytest
+import torch
+
+import problems
+import tolerances
+from losspool import _device, max_pool, reference, solver
+from losspool.modules import LossMaxPooling
+
+
+@pytest.fixture(params=["host", "accelerator"])
+def path(request, monkeypatch):
+    """Both ways through the solver: the CPU's, and the one of devices on which nothing may be looked at."""
+    if request.param == "accelerator":
+        monkeypatch.setattr(_device, "host_may_look", lambda tensor: False)
+    return request.param
+
+
+def solved(losses, p, m):
+    solution = solver.solve(losses.unsqueeze(0), p=p, m=m, share=False)
+    return solution, solver.weights(losses.unsqueeze(0), solution, p).squeeze(0)
+
+
+def norm(values, order):
+    """The p-norm relative to the largest entry: torch's own overflows at large orders."""
+    largest = values.max()
+    return largest * torch.linalg.vector_norm(values / largest, order) if largest > 0 else largest
+
+
+def assert_exact(losses, p, m, truth, name):
+    solution, weights = solved(losses, p, m)
+    error = abs(float(solution.value.float()) - truth.value)
+    allowed = max(tolerances.VALUE * truth.value, tolerances.one_ulp(truth.value))
+    assert error <= allowed, (name, p, m, float(solution.value), truth.value)
+    positive = losses > 0
+    errors = (weights.double() - truth.weights).abs()[positive] / truth.tau
+    assert (errors <= tolerances.weight(p)).all(), (name, p, m, errors.max())
+
+
+@pytest.mark.parametrize("n", problems.SIZES)
+def test_float32_losses_agree_with_the_reference(n, path):
+    for name, losses, m in problems.matrix(n):
+        for p in problems.P_VALUES:
+            if n == 10_000 and path == "accelerator" and p not in (1.0, 1.001, 1.3, 1000.0):
+                continue  # 32 rounds each: a third of the values of p is a second's work already
+            assert_exact(losses, p, m, reference.pool(losses, p=p, m=m), name)
+
+
+@pytest.mark.parametrize("n", problems.SIZES)
+def test_float64_solutions_are_certified(n, path):
+    """Feasible, and the primal value equals the dual value g(λ*) of the paper's Eq. (6)."""
+    for name, losses, m in problems.matrix(n):
+        losses = losses.double()
+        for p in problems.P_VALUES if path == "host" else (1.0, 1.01, 1.3, 10.0):
+            solution, w = solved(losses, p, m)
+            tau, alpha = float(solution.tau), float(solution.alpha)
+            gamma = n ** (1 / p - 1)
+            within = 1 + tolerances.CERTIFICATE
+            assert w.max() <= tau * within, (name, p, m)
+            assert norm(w, p) <= gamma * within, (name, p, m)
+            surplus = (losses - alpha).clamp(min=0)
+            q = p / (p - 1) if p > 1 else math.inf
+            dual = tau * surplus.sum() + gamma * norm(losses - surplus, q)
+            primal = w @ losses
+            scale = tolerances.CERTIFICATE * float(primal)
+            assert abs(float(primal - dual)) <= scale, (name, p, m)
+            assert abs(float(primal - solution.value)) <= scale, (name, p, m)
+
+
+def precise(losses, p, m):
+    """Algorithm 1 with 60 digits, its plain running sum and all."""
+    with mpmath.workdps(60):
+        values = [mpmath.mpf(float(x)) for x in losses]
+        n, m, p = len(values), mpmath.mpf(m), mpmath.mpf(p)
+        tau = mpmath.power(n, 1 / p - 1) * mpmath.power(m, -1 / p)
+        q = p / (p - 1)
+        a, c, alpha = mpmath.mpf(0), m - n, None
+        for value in sorted(values):
+            power = value**q
+            if (c + 1) * power - (a + power) > 0:
+                break
+            a, c = a + power, c + 1
+        alpha = (a / c) ** (1 / q) if a > 0 else mpmath.mpf(0)
+        weights = [tau if x > alpha else tau * (x / alpha) ** (q - 1) if alpha > 0 else tau * 0 for x in values]
+        value = sum(w * x for w, x in zip(weights, values, strict=True))
+        return float(value), [float(w / tau) for w in weights], float(tau)
+
+
+@pytest.mark.parametrize("n", [n for n in problems.SIZES if n <= 100])
+def test_solver_and_reference_agree_with_arbitrary_precision(n):
+    for name, losses, m in problems.matrix(n):
+        for p in (1.001, 1.1, 1.3, 3.0, 1000.0) if n < 100 else (1.001, 1.3):
+            if m == n:
+                continue
+            value, shares, tau = precise(losses, p, m)
+            truth = reference.pool(losses, p=p, m=m)
+            assert truth.value == pytest.approx(value, rel=1e-10, abs=1e-300), (name, p, m)
+            assert (truth.weights / tau).tolist() == pytest.approx(shares, abs=1e-8), (name, p, m)
+            assert_exact(losses, p, m, reference.Reference(value, torch.tensor(shares) * tau, 0.0, tau), name)
+
+
+@pytest.mark.parametrize("p", [1.0, 1.1, 1.3, 2.0, 3.0, math.inf])
+def test_agrees_with_a_convex_solver(p):
+    g = torch.Generator().manual_seed(5)
+    n, m = 40, 9.5
+    losses = torch.rand(n, generator=g) + 0.1
+    w = cvxpy.Variable(n)
+    gamma = n ** (1 / p - 1)
+    tau = gamma * m ** (-1 / p)
+    order = "inf" if p == math.inf else p
+    problem = cvxpy.Problem(
+        cvxpy.Maximize(losses.double().numpy() @ w), [cvxpy.pnorm(w, order, approx=False) <= gamma, cvxpy.abs(w) <= tau]
+    )
+    best = problem.solve(solver=cvxpy.CLARABEL)
+    solution, weights = solved(losses, p, m)
+    assert float(solution.value) == pytest.approx(best, rel=tolerances.SOLVER)
+    # Weights are determined less well than the value: the solver stops where the value hardly moves.
+    numpy.testing.assert_allclose(weights.double().numpy() / tau, w.value / tau, atol=2e-3)
+
+
+@pytest.mark.parametrize("p", problems.P_VALUES)
+def test_compiled_equals_eager_on_the_whole_matrix(p):
+    for m in (1, 1e-3, 0.1, 0.25, 0.5, 0.9, 1.0):
+        torch.compiler.reset()  # p and m are constants of a graph; shapes are not
+        compiled = torch.compile(LossMaxPooling(p=p, m=m), fullgraph=True, dynamic=True)
+        for n in problems.SIZES:
+            pixels = m if isinstance(m, int) else min(max(m * n, 1.0), float(n))
+            rows = torch.stack([losses for _, losses, count in problems.matrix(n) if count == pixels])
+            eager, graph = (rows.clone().requires_grad_() for _ in range(2))
+            expected, got = max_pool(eager, p=p, m=m), compiled(graph)
+            expected.backward()
+            got.backward()
+            assert torch.equal(expected, got), (n, m)
+            assert torch.equal(eager.grad, graph.grad), (n, m)
+
+
+@pytest.mark.parametrize("n", range(1, 51))
+def test_every_small_size_agrees_with_the_reference(n):
+    losses = torch.rand(n, generator=torch.Generator().manual_seed(n)) + 1e-3
+    for m in range(1, n + 1):
+        truth = reference.pool(losses, p=1.3, m=m)
+        assert_exact(losses, 1.3, m, truth, f"n = {n}")
+        assert float(solved(losses, 1.3, m)[0].alpha) == pytest.approx(truth.alpha, rel=1e-6) or m == n
+
+
+def test_module_agrees_with_function():
+    losses = torch.rand(2, 5, 6)
+    assert torch.equal(LossMaxPooling(p=1.7, m=3)(losses), max_pool(losses, p=1.7, m=3))
