@@ -60,7 +60,7 @@ def test_modules_refuse_bad_settings_when_they_are_made(options, error, message)
         (
             lambda: cross_entropy(LOGITS, LABELS[:1]),
             ValueError,
-            r"target must have the shape \(2, 4, 5\) .*\(1, 4, 5\)",
+            r"the shape \(2, 4, 5\) .*\(1, 4, 5\)",
         ),
         (lambda: cross_entropy(LOGITS, LABELS.bool()), TypeError, "integer dtype, got torch.bool"),
         (lambda: cross_entropy(LOGITS, LOGITS), TypeError, "float32; class-probability targets are not supported"),

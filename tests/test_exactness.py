@@ -149,6 +149,19 @@ def test_every_small_size_agrees_with_the_reference(n):
         assert float(solved(losses, 1.3, m)[0].alpha) == pytest.approx(truth.alpha, rel=1e-6) or m == n
 
 
+def test_losses_a_few_ulps_apart(path):
+    """A Newton step that rounds to just below α* saturates the ties at α* and leaves no room."""
+    g = torch.Generator().manual_seed(0)
+    for ties in (2, 5, 10, 30):
+        for _ in range(40 if path == "host" else 3):
+            tie = torch.rand((), generator=g) * 3 + 0.1
+            ulps = int(torch.randint(1, 6, (), generator=g))
+            losses = torch.cat([tie.repeat(ties), (tie * (1 + ulps * 2.0**-23)).view(1), torch.tensor([1e-6])])
+            for p in (1.0, 1.001, 1.7, 3.0, 10.0):
+                for m in (ties, ties + 1):
+                    assert_exact(losses, p, float(m), reference.pool(losses, p=p, m=m), f"{ties} ties")
+
+
 def test_module_agrees_with_function():
     losses = torch.rand(2, 5, 6)
     assert torch.equal(LossMaxPooling(p=1.7, m=3)(losses), max_pool(losses, p=1.7, m=3))

@@ -92,15 +92,34 @@ def check_logits(input: Any, target: Any) -> None:
         )
     if target.dtype == torch.bool or target.is_complex():
         raise TypeError(f"target must hold class indices of an integer dtype, got {target.dtype}")
+    if input.shape[1] == 0:
+        raise ValueError(f"input must have at least one class, got the shape {tuple(input.shape)}")
+    _check_device(target, "target", input, "input")
+
+
+def check_target_shape(input: Tensor, target: Tensor) -> None:
     expected = (input.shape[0], *input.shape[2:])
     if tuple(target.shape) != expected:
         raise ValueError(
             f"target must have the shape {expected} for an input of shape {tuple(input.shape)}, "
             f"got {tuple(target.shape)}"
         )
-    if input.shape[1] == 0:
-        raise ValueError(f"input must have at least one class, got the shape {tuple(input.shape)}")
-    _check_device(target, "target", input, "input")
+
+
+def check_enlargement(input: Tensor, target: Tensor, align_corners: Any) -> None:
+    if input.ndim != 4 or target.ndim != 3 or input.shape[0] != target.shape[0]:
+        raise ValueError(
+            f"input must have the shape (B, C, h, w) and target (B, H, W), "
+            f"got {tuple(input.shape)} and {tuple(target.shape)}"
+        )
+    for name, coarse, fine in (("high", input.shape[2], target.shape[1]), ("wide", input.shape[3], target.shape[2])):
+        if not 1 <= coarse <= fine:
+            raise ValueError(
+                f"logits can only be enlarged: input of shape {tuple(input.shape)} is {coarse} {name}, "
+                f"target of shape {tuple(target.shape)} is {fine}"
+            )
+    if not isinstance(align_corners, bool):
+        raise TypeError(f"align_corners must be a bool, got {align_corners!r} of type {type(align_corners).__name__}")
 
 
 def check_options(weight: Any, ignore_index: Any, label_smoothing: Any, input: Tensor) -> None:

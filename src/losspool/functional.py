@@ -8,7 +8,7 @@ from torch import Tensor
 
 from losspool import _validation as check
 from losspool._distributed import resolve_group, shared_errors
-from losspool.ops.cross_entropy import PixelLoss, PooledCrossEntropy
+from losspool.ops.cross_entropy import Enlargement, PixelLoss, PooledCrossEntropy
 from losspool.ops.pooling import Pooled, PoolLosses, Setting
 from losspool.stats import PoolingStats
 
@@ -71,22 +71,73 @@ def cross_entropy(
         2.9444
     """
     group = _resolve(scope, group)
-    with shared_errors(group, input.device if isinstance(input, Tensor) else torch.device("cpu")):
+    with shared_errors(group, _device_of(input)):
         check.check_logits(input, target)
+        check.check_target_shape(input, target)
         check.check_scope(scope, input.ndim - 2, input.shape, "input")
         check.check_options(weight, ignore_index, label_smoothing, input)
         target = target.long()
         check.check_labels(target, input.shape[1], ignore_index)
         setting = _setting(p, m, scope, group)
-    pixel = PixelLoss(weight, ignore_index, float(label_smoothing))
     flat = input.flatten(2) if input.ndim > 2 else input.unsqueeze(2)  # (B, C, ...) -> (B, C, N)
-    loss, *pooled, prediction = PooledCrossEntropy.apply(
-        flat, target.reshape(flat.shape[0], flat.shape[2]), pixel, setting, stats is not None
-    )
-    if stats is not None:
-        _fill(stats, Pooled(loss.detach(), *pooled), target.shape)
-        stats.prediction = prediction.view(target.shape)
-    return loss
+    pixel = PixelLoss(ignore_index, float(label_smoothing))
+    return _pool_logits(flat, target, weight, pixel, None, setting, stats)
+
+
+def upsampled_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    *,
+    p: float = 1.3,
+    m: float = 0.25,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    scope: str = "image",
+    group: dist.ProcessGroup | None = None,
+    stats: PoolingStats | None = None,
+    align_corners: bool = False,
+) -> Tensor:
+    r"""Pooled cross-entropy of coarse logits, enlarged bilinearly to the labels' size on the way.
+
+    .. math:: L = \text{cross\_entropy}(\text{interpolate}(\text{input}, (H, W)), \text{target})
+
+    Convention:
+        The value and the gradient are those of ``F.interpolate(input, target.shape[1:],
+        mode="bilinear", align_corners=align_corners)`` followed by :func:`cross_entropy`, up to
+        rounding. But no more than a strip of full-size logits is ever held: one pass stores a
+        loss per pixel, the weights are found, a second pass recomputes the logits and
+        accumulates the gradient.
+
+    Args:
+        input: logits of shape (B, C, h, w).
+        target: class indices of shape (B, H, W) with H >= h and W >= w.
+        align_corners: as in ``F.interpolate``.
+        p, m, weight, ignore_index, label_smoothing, scope, group, stats: see
+            :func:`cross_entropy`; the prediction in ``stats`` has the size of the target.
+
+    Returns:
+        A scalar: float64 for float64 logits, else float32.
+
+    Example:
+        >>> import torch, losspool
+        >>> logits = torch.zeros(2, 19, 8, 8, requires_grad=True)
+        >>> labels = torch.zeros(2, 64, 64, dtype=torch.long)
+        >>> round(losspool.upsampled_cross_entropy(logits, labels).item(), 4)
+        2.9444
+    """
+    group = _resolve(scope, group)
+    with shared_errors(group, _device_of(input)):
+        check.check_logits(input, target)
+        check.check_enlargement(input, target, align_corners)
+        check.check_scope(scope, 2, input.shape, "input")
+        check.check_options(weight, ignore_index, label_smoothing, input)
+        target = target.long()
+        check.check_labels(target, input.shape[1], ignore_index)
+        setting = _setting(p, m, scope, group)
+    pixel = PixelLoss(ignore_index, float(label_smoothing))
+    enlargement = Enlargement(target.shape[1], target.shape[2], align_corners)
+    return _pool_logits(input, target, weight, pixel, enlargement, setting, stats)
 
 
 def max_pool(
@@ -168,7 +219,7 @@ def _pool(
     losses: Tensor, p: float, m: float, mask: Tensor | None, scope: str, group: dist.ProcessGroup | None
 ) -> tuple[Tensor, Pooled]:
     group = _resolve(scope, group)
-    with shared_errors(group, losses.device if isinstance(losses, Tensor) else torch.device("cpu")):
+    with shared_errors(group, _device_of(losses)):
         check.check_losses(losses, mask)
         check.check_scope(scope, losses.ndim - 1, losses.shape, "losses")
         setting = _setting(p, m, scope, group)
@@ -178,6 +229,29 @@ def _pool(
     flat_mask = None if mask is None else mask.reshape(flat.shape)
     result, *rest = PoolLosses.apply(flat, flat_mask, setting)
     return result, Pooled(result.detach(), *rest)
+
+
+def _pool_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    pixel: PixelLoss,
+    enlargement: Enlargement | None,
+    setting: Setting,
+    stats: PoolingStats | None,
+) -> Tensor:
+    flat_target = target.reshape(target.shape[0], target[0].numel() if target.shape[0] else 0)
+    loss, *pooled, prediction = PooledCrossEntropy.apply(
+        input, flat_target, weight, pixel, enlargement, setting, stats is not None
+    )
+    if stats is not None:
+        _fill(stats, Pooled(loss.detach(), *pooled), target.shape)
+        stats.prediction = prediction.view(target.shape)
+    return loss
+
+
+def _device_of(value: object) -> torch.device:
+    return value.device if isinstance(value, Tensor) else torch.device("cpu")
 
 
 def _resolve(scope: str, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
@@ -191,7 +265,7 @@ def _setting(p: float, m: float, scope: str, group: dist.ProcessGroup | None) ->
 
 def _fill(stats: PoolingStats, pooled: Pooled, shape: torch.Size) -> None:
     stats.alpha, stats.tau = pooled.alpha, pooled.tau
-    stats.valid = pooled.count.long()
+    stats.valid = pooled.valid.long()
     bound = pooled.tau.to(pooled.weights.dtype).unsqueeze(1)
     stats.saturated = ((pooled.weights >= bound) & (bound > 0)).sum(1)
     stats.weights = pooled.weights.view(shape)

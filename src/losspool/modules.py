@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch.distributed as dist
 from torch import Tensor, nn
 
@@ -55,21 +57,56 @@ class CrossEntropyLoss(_Pooling):
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, input: Tensor, target: Tensor, *, stats: PoolingStats | None = None) -> Tensor:
-        return functional.cross_entropy(
-            input,
-            target,
-            p=self.p,
-            m=self.m,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
-            scope=self.scope,
-            group=self.group,
-            stats=stats,
-        )
+        return functional.cross_entropy(input, target, stats=stats, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        names = ("p", "m", "weight", "ignore_index", "label_smoothing", "scope", "group")
+        return {name: getattr(self, name) for name in names}
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, ignore_index={self.ignore_index}, label_smoothing={self.label_smoothing}"
+
+
+class UpsampledCrossEntropyLoss(CrossEntropyLoss):
+    """:func:`losspool.upsampled_cross_entropy` as a module, for coarse logits.
+
+    Example:
+        >>> import torch, losspool
+        >>> criterion = losspool.UpsampledCrossEntropyLoss(ignore_index=255)
+        >>> criterion(torch.zeros(1, 3, 4, 4), torch.full((1, 32, 32), 255)).item()
+        0.0
+    """
+
+    def __init__(
+        self,
+        *,
+        p: float = 1.3,
+        m: float = 0.25,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        scope: str = "image",
+        group: dist.ProcessGroup | None = None,
+        align_corners: bool = False,
+    ) -> None:
+        super().__init__(
+            p=p,
+            m=m,
+            weight=weight,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+            scope=scope,
+            group=group,
+        )
+        self.align_corners = align_corners
+
+    def forward(self, input: Tensor, target: Tensor, *, stats: PoolingStats | None = None) -> Tensor:
+        return functional.upsampled_cross_entropy(
+            input, target, stats=stats, align_corners=self.align_corners, **self._options()
+        )
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, align_corners={self.align_corners}"
 
 
 class LossMaxPooling(_Pooling):

@@ -22,7 +22,8 @@ from losspool import _device
 
 # Blocks of this many losses keep the temporaries of a round in a core's cache.
 _BLOCK = 1 << 18
-_SAMPLE, _THRESHOLDS = 4096, 32
+# The start is looked for among so many thresholds, in samples of so many losses, in so much memory.
+_THRESHOLDS, _SAMPLE, _SAMPLE_BUDGET = 32, 4096, 1 << 22
 # A typical search ends within these rounds; after them Newton takes every third round only.
 _NEWTON_ROUNDS = 3
 
@@ -76,15 +77,16 @@ def newton(
     held_before = torch.zeros_like(solvable)
     begin = high - 1 if start is None else _to_bits(start, losses.dtype)
     bits = begin.maximum(low).minimum(high - 1)
-    # A *final* θ is not below α*: if the condition holds there, this is the saturated set.
+    # A *final* θ has no loss above it that is not saturated: if the condition holds there, it is found.
     final = ~solvable if start is not None else torch.ones_like(solvable)
     done = torch.zeros_like(solvable)
     census = _take_census(losses, _from_bits(bits, losses.dtype), q, gather)
-    for index in range(3 * _digits(losses.dtype) + _NEWTON_ROUNDS):
+    for index in range(_NEWTON_ROUNDS + 3 * (_digits(losses.dtype) + 1)):  # one bisection in three
         room = pixels - census.above
         excess = room - census.total
         holds = (excess <= 0) | (bits == 0)
-        done = done | (holds & final)
+        # A step may round to just below α*: then the losses at α* leave no room, and it is not the end.
+        done = done | (holds & final & ((room > 0) | ~solvable))
         if bool(done.all()):
             break
         low = torch.where(holds, bits, low)
@@ -118,17 +120,18 @@ def newton_step(census: Census, room: Tensor, q: float) -> Tensor:
 
 
 def sampled_start(losses: Tensor, pixels: Tensor, q: float) -> Tensor | None:
-    """An estimate of α from 4,096 losses of each pool; None where the pool is hardly larger.
+    """An estimate of α from at most 4,096 losses of each pool; None where pools are too many for it.
 
     A Newton step never falls below α*, so the least of the steps from many thresholds is the
     best of them. With thresholds out of the sample one product of the two gives them all.
     """
-    size = losses.shape[1]
-    if size <= 4 * _SAMPLE:
+    rows, size = losses.shape
+    most = min(_SAMPLE, _SAMPLE_BUDGET // (_THRESHOLDS * max(rows, 1)))
+    if most < 2 * _THRESHOLDS or size == 0:
         return None
-    sample = losses[:, :: _coprime_stride(size)]
+    sample = losses[:, :: _coprime_stride(size, most)]
     room = (pixels * (sample.shape[1] / size)).unsqueeze(1)
-    thresholds = sample[:, :: _SAMPLE // _THRESHOLDS].clamp(min=torch.finfo(losses.dtype).tiny)  # (R, T)
+    thresholds = sample[:, :: -(-sample.shape[1] // _THRESHOLDS)].clamp(min=torch.finfo(losses.dtype).tiny)  # (R, T)
     ratio = sample.unsqueeze(1) / thresholds.unsqueeze(2)  # (R, T, S)
     above = torch.gt(ratio, 1.0, out=torch.empty_like(ratio))
     room = room - above.sum(2, dtype=torch.float64)
@@ -137,12 +140,12 @@ def sampled_start(losses: Tensor, pixels: Tensor, q: float) -> Tensor | None:
     return torch.where(room > 0, steps, math.inf).amin(1)
 
 
-def _coprime_stride(size: int) -> int:
-    """The least stride that takes at most ``_SAMPLE`` samples and shares no factor with ``size``.
+def _coprime_stride(size: int, most: int) -> int:
+    """The least stride that takes at most ``most`` samples and shares no factor with ``size``.
 
     A stride that divides an image's width would see a few of its columns only.
     """
-    stride = -(-size // _SAMPLE)
+    stride = -(-size // most)
     while math.gcd(stride, size) != 1:
         stride += 1
     return stride
@@ -188,7 +191,7 @@ def block_sum(block: Tensor) -> Tensor:
 
 
 def _power(ratio: Tensor, q: float) -> Tensor:
-    """ratio^q for ratio ≤ 1, in logs, written over ratio. Both clamps turn what would be zero into something negligible."""
+    """ratio^q for ratio ≤ 1, in logs, written over ratio; what would be zero is clamped to a trifle."""
     logs = ratio.clamp_(min=torch.finfo(ratio.dtype).tiny).log2_().mul_(q)
     return logs.clamp_(min=lowest_exponent(ratio.dtype)).exp2_()
 

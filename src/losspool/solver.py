@@ -29,7 +29,7 @@ class Solution(NamedTuple):
     value: Tensor  # L_W, Eq. (10)
     alpha: Tensor
     tau: Tensor
-    count: Tensor  # n, the number of valid pixels
+    valid: Tensor  # n, the number of valid pixels
     reference: Tensor  # the largest unsaturated loss, which weights are computed relative to
     log_scale: Tensor  # log(w / tau) of a pixel whose loss is `reference`
     uniform: Tensor  # bool: every valid pixel gets 1/n (p = ∞ or m = n)
@@ -61,7 +61,7 @@ def solve(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | N
         value=torch.where(broken, top, value),
         alpha=torch.where(broken, torch.nan, alpha),
         tau=tau,
-        count=count,
+        valid=count,
         reference=torch.where(unsaturated, census.largest, 0.0),
         log_scale=-log_ratio / p,
         uniform=uniform,
@@ -171,5 +171,5 @@ def _sum_above(losses: Tensor, theta: Tensor, gather: Gather | None) -> Tensor:
     for columns in column_blocks(losses):
         block = losses[:, columns]
         above = torch.gt(block, threshold, out=torch.empty_like(block))
-        total = total + block_sum(above.mul_(block))
+        total = total + above.mul_(block).sum(1, dtype=torch.float64)  # float32 could overflow
     return total if gather is None else gather(total).sum(0)

@@ -20,7 +20,7 @@ class Pooled(NamedTuple):
     weights: Tensor
     alpha: Tensor
     tau: Tensor
-    count: Tensor
+    valid: Tensor
 
 
 class Setting(NamedTuple):
@@ -44,7 +44,7 @@ def _pool(losses: Tensor, setting: Setting) -> Pooled:
     gather = None if setting.group is None else gatherer(setting.group)
     solution = solver.solve(losses, p=setting.p, m=setting.m, share=setting.share, gather=gather)
     weights = solver.weights(losses, solution, setting.p)
-    return Pooled(solution.value, weights, solution.alpha, solution.tau, solution.count)
+    return Pooled(solution.value, weights, solution.alpha, solution.tau, solution.valid)
 
 
 # An operator is a black box to torch.compile: the CPU's search may stop as soon as it is done.
@@ -56,7 +56,8 @@ def _pool_operator(losses: Tensor, p: float, m: float, share: bool) -> tuple[Ten
 @_pool_operator.register_fake
 def _(losses: Tensor, p: float, m: float, share: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     per_pool = losses.new_empty(losses.shape[0], dtype=torch.float64)
-    return per_pool, torch.empty_like(losses), *(torch.empty_like(per_pool) for _ in range(3))
+    alpha, tau, valid = (torch.empty_like(per_pool) for _ in range(3))
+    return per_pool, torch.empty_like(losses), alpha, tau, valid
 
 
 def combine(pooled: Pooled, setting: Setting) -> tuple[Tensor, Tensor]:
@@ -66,7 +67,7 @@ def combine(pooled: Pooled, setting: Setting) -> tuple[Tensor, Tensor]:
     the factor is the group's size: DDP averages the gradients of the ranks, of which each holds
     a part of one pool, where their sum is meant.
     """
-    filled = pooled.count > 0
+    filled = pooled.valid > 0
     share = filled.double() / filled.sum().clamp(min=1)
     loss = (torch.where(filled, pooled.value, 0.0) * share).sum()
     return loss, share if setting.group is None else share * dist.get_world_size(setting.group)
@@ -84,8 +85,8 @@ class PoolLosses(torch.autograd.Function):
         loss, factor = combine(pooled, setting)
         ctx.save_for_backward(losses, pooled.weights, factor)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(pooled.weights, pooled.alpha, pooled.tau, pooled.count)
-        return loss.to(values.dtype), pooled.weights, pooled.alpha, pooled.tau, pooled.count
+        ctx.mark_non_differentiable(pooled.weights, pooled.alpha, pooled.tau, pooled.valid)
+        return loss.to(values.dtype), pooled.weights, pooled.alpha, pooled.tau, pooled.valid
 
     @staticmethod
     @first_order
