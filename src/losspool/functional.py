@@ -8,7 +8,7 @@ from torch import Tensor
 
 from losspool import _validation as check
 from losspool._distributed import resolve_group, shared_errors
-from losspool.ops.cross_entropy import Enlargement, PixelLoss, PooledCrossEntropy
+from losspool.ops.cross_entropy import Enlargement, PixelLoss, pooled_cross_entropy
 from losspool.ops.pooling import Pooled, PoolLosses, Setting
 from losspool.stats import PoolingStats
 
@@ -241,12 +241,12 @@ def _pool_logits(
     stats: PoolingStats | None,
 ) -> Tensor:
     flat_target = target.reshape(target.shape[0], target[0].numel() if target.shape[0] else 0)
-    loss, *pooled, prediction = PooledCrossEntropy.apply(
+    loss, *pooled, prediction = pooled_cross_entropy(
         input, flat_target, weight, pixel, enlargement, setting, stats is not None
     )
     if stats is not None:
         _fill(stats, Pooled(loss.detach(), *pooled), target.shape)
-        stats.prediction = prediction.view(target.shape)
+        stats.prediction = None if prediction is None else prediction.view(target.shape)
     return loss
 
 

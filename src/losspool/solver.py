@@ -8,7 +8,7 @@ Everything here works on ``losses`` of shape ``(R, N)``: R independent pools of 
 **A void pixel carries a negative loss**, so that one tensor tells both the losses and which
 of them count.
 
-``docs/derivation.md`` derives each formula. How the root is searched is in ``search.py``.
+``docs/derivation.md`` derives each formula. ``census.py`` reads the losses, ``search.py`` finds the root.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from losspool import _device, search
-from losspool.search import Census, Gather, block_sum, column_blocks, lowest_exponent
+from losspool.census import INFINITE_Q, Census, Gather, block_sum, column_blocks, lowest_exponent
 
 
 class Solution(NamedTuple):
@@ -87,12 +87,13 @@ def weights(losses: Tensor, solution: Solution, p: float) -> Tensor:
     )
 
     result = torch.empty_like(losses)
+    scratch = torch.empty_like(losses[:, column_blocks(losses)[0]])
     for columns in column_blocks(losses):
-        block = losses[:, columns]
+        block, factor = losses[:, columns], result[:, columns]
         # log and exp treat equal losses alike wherever they stand; torch's pow and exp2 do not.
-        factor = (block / divisor).clamp_(min=info.tiny).log_().mul_(exponent).add_(shift)
-        factor.clamp_(min=lowest_exponent(dtype), max=0.0).exp_().mul_(tau)
-        torch.mul(factor, torch.ge(block, floor, out=torch.empty_like(block)), out=result[:, columns])
+        torch.clamp(block, min=floor, out=factor).div_(divisor).log_()
+        torch.add(shift, factor, alpha=exponent, out=factor).clamp_(max=0.0).exp_().mul_(tau)
+        factor.mul_(torch.ge(block, floor, out=scratch[:, : block.shape[1]]))
 
     special = solution.uniform | solution.broken
     if not _device.host_may_look(losses) or bool(special.any()):
@@ -102,13 +103,8 @@ def weights(losses: Tensor, solution: Solution, p: float) -> Tensor:
 
 
 def conjugate_exponent(p: float) -> float:
-    """q = p / (p - 1), and for p = 1 a number that serves as ∞.
-
-    With this q every power of a ratio below one underflows to exactly zero and that of one is
-    exactly one, which is the limit p → 1; and unlike ∞ it times zero is zero.
-    """
-    infinite = 1e30
-    return min(1.0 + 1.0 / (p - 1.0), infinite) if p > 1.0 else infinite
+    """q = p / (p - 1), and for p = 1 a number that serves as ∞."""
+    return min(1.0 + 1.0 / (p - 1.0), INFINITE_Q) if p > 1.0 else INFINITE_Q
 
 
 def is_uniform(p: float) -> bool:
@@ -121,9 +117,10 @@ def _survey(losses: Tensor, gather: Gather | None) -> tuple[Tensor, Tensor, Tens
     void = losses.new_zeros(losses.shape[0], dtype=torch.float64)
     positives = torch.zeros_like(void)
     top = torch.zeros_like(void)
+    scratch = torch.empty_like(losses[:, column_blocks(losses)[0]])
     for columns in column_blocks(losses):
         block = losses[:, columns]
-        flags = torch.empty_like(block)
+        flags = scratch[:, : block.shape[1]]
         void = void + block_sum(torch.lt(block, 0.0, out=flags))
         positives = positives + block_sum(torch.gt(block, 0.0, out=flags))
         if block.shape[1]:
@@ -168,8 +165,9 @@ def _sum_above(losses: Tensor, theta: Tensor, gather: Gather | None) -> Tensor:
     """Σ_{ℓ > θ} ℓ of each pool."""
     threshold = theta.to(losses.dtype).unsqueeze(1)
     total = torch.zeros_like(theta)
+    scratch = torch.empty_like(losses[:, column_blocks(losses)[0]])
     for columns in column_blocks(losses):
         block = losses[:, columns]
-        above = torch.gt(block, threshold, out=torch.empty_like(block))
+        above = torch.gt(block, threshold, out=scratch[:, : block.shape[1]])
         total = total + above.mul_(block).sum(1, dtype=torch.float64)  # float32 could overflow
     return total if gather is None else gather(total).sum(0)

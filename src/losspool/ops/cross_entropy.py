@@ -3,6 +3,8 @@
 ``F.cross_entropy`` keeps the log-probabilities of every pixel and class for the backward pass.
 Here nothing of that size outlives a block of pixels: the forward pass keeps one weight per
 pixel, and the backward pass computes the softmax again while writing the gradient.
+
+A compiler fuses the whole tensor's work by itself; for it the same is written without blocks.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from torch import Tensor
 from losspool import _device
 from losspool.ops.first_order import first_order
 from losspool.ops.logits import CoarseLogits, FullLogits, working_dtype
-from losspool.ops.pooling import Setting, combine, pool
+from losspool.ops.pooling import Pooled, Setting, combine, pool
 
 
 class PixelLoss(NamedTuple):
@@ -34,12 +36,29 @@ class Enlargement(NamedTuple):
     align_corners: bool
 
 
-class PooledCrossEntropy(torch.autograd.Function):
-    """Logits and labels (B, N) to the scalar loss, and what ``PoolingStats`` shows.
+Result = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
+"""The loss, w*, α, τ, n, and the arg-max prediction if it was asked for."""
 
-    Logits are (B, C, N), or with an enlargement (B, C, h, w).
-    """
 
+def pooled_cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    class_weight: Tensor | None,
+    pixel: PixelLoss,
+    enlargement: Enlargement | None,
+    setting: Setting,
+    predict: bool,
+) -> Result:
+    """Pool the cross-entropy of logits (B, C, N), or with an enlargement (B, C, h, w), and labels (B, N)."""
+    if not torch.compiler.is_compiling():
+        return _BlockwiseCrossEntropy.apply(logits, target, class_weight, pixel, enlargement, setting, predict)
+    if enlargement is not None:
+        size, align = (enlargement.height, enlargement.width), enlargement.align_corners
+        logits = F.interpolate(logits.to(working_dtype(logits)), size, mode="bilinear", align_corners=align).flatten(2)
+    return _FusedCrossEntropy.apply(logits, target, class_weight, pixel, setting, predict)
+
+
+class _BlockwiseCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -50,24 +69,23 @@ class PooledCrossEntropy(torch.autograd.Function):
         enlargement: Enlargement | None,
         setting: Setting,
         predict: bool,
-    ) -> tuple[Tensor | None, ...]:
+    ) -> Result:
         source = _source(logits, enlargement)
         losses = logits.new_empty(target.shape, dtype=working_dtype(logits))
         prediction = torch.empty_like(target) if predict else None
         for place in source.places():
-            block = source.read(place)
-            labels = target[place.images, place.pixels]
-            losses[place.images, place.pixels] = _pixel_losses(block, labels, class_weight, pixel)
+            block, labels = source.read(place), target[place.images, place.pixels]
+            # The solver wants a void pixel negative, and its loss is 0 so far.
+            void = torch.eq(labels, pixel.ignore_index, out=block.new_empty(labels.shape))
+            pixel_losses = _pixel_losses(block, labels, class_weight, pixel, source.scratch.second(block.shape))
+            torch.sub(pixel_losses, void, out=losses[place.images, place.pixels])
             if prediction is not None:
                 prediction[place.images, place.pixels] = block.argmax(1)
         pooled = pool(losses if setting.per_image else losses.view(1, -1), setting)
         loss, factor = combine(pooled, setting)
         ctx.save_for_backward(logits, target, pooled.weights, factor, class_weight)
         ctx.pixel, ctx.enlargement = pixel, enlargement
-        ctx.set_materialize_grads(False)
-        extras = (pooled.weights, pooled.alpha, pooled.tau, pooled.valid, prediction)
-        ctx.mark_non_differentiable(*(tensor for tensor in extras if tensor is not None))
-        return loss.to(losses.dtype), *extras
+        return _finish(ctx, loss, pooled, prediction)
 
     @staticmethod
     @first_order
@@ -80,57 +98,106 @@ class PooledCrossEntropy(torch.autograd.Function):
         weights = weights.view(target.shape)
         result = source.gradient()
         for place in source.places():
+            block, labels = source.read(place), target[place.images, place.pixels]
             factors = weights[place.images, place.pixels] * (scale if scale.shape[0] == 1 else scale[place.images])
-            labels = target[place.images, place.pixels]
-            block = _pixel_gradient(source.read(place), labels, factors, class_weight, ctx.pixel)
-            source.write(place, block, result)
+            hard, soft, total = _shares(factors, labels, class_weight, pixel=ctx.pixel, classes=block.shape[1])
+            indices = labels.clamp(0, block.shape[1] - 1).unsqueeze(1)  # for void any class: its share is 0
+            gradient = torch.softmax(block, 1, out=source.scratch.second(block.shape))
+            gradient.mul_(total).scatter_add_(1, indices, -hard)
+            if soft is not None:
+                gradient.sub_(soft)
+            if not (_device.host_may_look(gradient) and bool(gradient.sum().isfinite())):
+                # A void pixel's logits may hold anything, and 0·NaN is NaN.
+                gradient = torch.where((labels == ctx.pixel.ignore_index).unsqueeze(1), 0.0, gradient)
+            source.write(place, gradient, result)
         return result.to(logits.dtype), None, None, None, None, None, None
+
+
+class _FusedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        target: Tensor,
+        class_weight: Tensor | None,
+        pixel: PixelLoss,
+        setting: Setting,
+        predict: bool,
+    ) -> Result:
+        block = logits.to(working_dtype(logits))
+        # The compiler finds these two inside the cross-entropy as well and computes them once.
+        peak = block.amax(1, keepdim=True)
+        log_sum = (block - peak).exp().sum(1, keepdim=True).log()
+        losses = _pixel_losses(block, target, class_weight, pixel) - (target == pixel.ignore_index).to(block.dtype)
+        pooled = pool(losses if setting.per_image else losses.view(1, -1), setting)
+        loss, factor = combine(pooled, setting)
+        ctx.save_for_backward(logits, target, peak, log_sum, pooled.weights, factor, class_weight)
+        ctx.pixel = pixel
+        return _finish(ctx, loss, pooled, block.argmax(1) if predict else None)
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 6
+        logits, target, peak, log_sum, weights, factor, class_weight = ctx.saved_tensors
+        block = logits.to(weights.dtype)
+        scale = (grad.double() * factor).to(weights.dtype).unsqueeze(1)
+        factors = weights.view(scale.shape[0], -1) * scale
+        hard, soft, total = _shares(
+            factors.view(target.shape), target, class_weight, pixel=ctx.pixel, classes=block.shape[1]
+        )
+        # Labels and classes compare as floats here: unlike a scatter and int64, they vectorise.
+        labels = target.to(block.dtype).unsqueeze(1)
+        classes = torch.arange(block.shape[1], dtype=block.dtype, device=block.device).view(1, -1, 1)
+        gradient = ((block - peak) - log_sum).exp() * total - torch.where(classes == labels, hard, 0.0)
+        if soft is not None:
+            gradient = gradient - soft
+        gradient = torch.where(labels == float(ctx.pixel.ignore_index), 0.0, gradient)
+        return gradient.to(logits.dtype), None, None, None, None, None
+
+
+def _finish(ctx: Any, loss: Tensor, pooled: Pooled, prediction: Tensor | None) -> Result:
+    extras = (pooled.weights, pooled.alpha, pooled.tau, pooled.valid)
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*extras, *(() if prediction is None else (prediction,)))
+    return loss.to(pooled.weights.dtype), *extras, prediction
 
 
 def _source(logits: Tensor, enlargement: Enlargement | None) -> FullLogits | CoarseLogits:
     return FullLogits(logits) if enlargement is None else CoarseLogits(logits, *enlargement)
 
 
-def _pixel_losses(block: Tensor, labels: Tensor, class_weight: Tensor | None, pixel: PixelLoss) -> Tensor:
-    """(b, C, n) logits to (b, n) losses; a void pixel gets -1, as the solver wants it."""
-    losses = F.cross_entropy(
-        block,
-        labels,
-        weight=None if class_weight is None else class_weight.to(block.dtype),
-        ignore_index=pixel.ignore_index,
-        label_smoothing=pixel.label_smoothing,
-        reduction="none",
-    )
-    return torch.where(labels == pixel.ignore_index, -1.0, losses + 0.0)  # + 0.0: see PoolLosses
-
-
-def _pixel_gradient(
-    block: Tensor, labels: Tensor, factors: Tensor, class_weight: Tensor | None, pixel: PixelLoss
+def _pixel_losses(
+    block: Tensor, labels: Tensor, class_weight: Tensor | None, pixel: PixelLoss, scratch: Tensor | None = None
 ) -> Tensor:
-    """∂(Σ factors·ℓ)/∂logits: with a = factor, ε the smoothing and c the class weights,
-
-    a·[((1-ε)·c_y + ε·Σc/C)·softmax - (1-ε)·c_y·onehot(y) - ε·c/C], and exactly 0 where void.
-    """
-    classes = block.shape[1]
-    void = labels == pixel.ignore_index
-    labels = torch.where(void, 0, labels).unsqueeze(1)  # any class: the factor of a void pixel is 0
-    hard = (1.0 - pixel.label_smoothing) * factors.unsqueeze(1)  # (b, 1, n)
-    if class_weight is not None:
-        hard = hard * class_weight.to(block.dtype)[labels]
-    soft = None
+    """(b, C, n) logits to (b, n) losses; a void pixel gets 0. ``scratch`` may hold the logarithms of softmax."""
+    weight = None if class_weight is None else class_weight.to(block.dtype)
     if pixel.label_smoothing > 0:
-        shares = block.new_ones(classes) if class_weight is None else class_weight.to(block.dtype)
-        soft = factors.unsqueeze(1) * (shares * (pixel.label_smoothing / classes)).view(1, -1, 1)  # (b, C, n)
-    total = hard if soft is None else hard + soft.sum(1, keepdim=True)
-    gradient = torch.softmax(block, 1)
-    if torch.compiler.is_compiling():
-        index = torch.arange(classes, device=block.device).view(1, -1, 1)
-        gradient = gradient * total - torch.where(index == labels, hard, 0.0)  # fuses; a scatter would not
-    else:
-        gradient.mul_(total).scatter_add_(1, labels, -hard)
-    if soft is not None:
-        gradient = gradient - soft
-    if not (_device.host_may_look(block) and bool(gradient.sum().isfinite())):
-        # A void pixel's logits may hold anything, and 0·NaN is NaN.
-        gradient = torch.where(void.unsqueeze(1), 0.0, gradient)
-    return gradient
+        smoothing = pixel.label_smoothing
+        return F.cross_entropy(
+            block, labels, weight, ignore_index=pixel.ignore_index, reduction="none", label_smoothing=smoothing
+        )
+    logs = torch.log_softmax(block, 1, out=scratch)
+    return F.nll_loss(logs, labels, weight, ignore_index=pixel.ignore_index, reduction="none")
+
+
+def _shares(
+    factors: Tensor, labels: Tensor, class_weight: Tensor | None, *, pixel: PixelLoss, classes: int
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """What the gradient Σ factors·∂ℓ is made of, per pixel and before the softmax.
+
+    With a = factor, ε the smoothing and c the class weights, ∂ℓ/∂logits times a is
+    total·softmax - hard·onehot(y) - soft, with hard = a·(1-ε)·c_y of shape (b, 1, n),
+    soft = a·ε·c/C of shape (b, C, n), None without smoothing, and total = hard + Σ soft.
+    """
+    factors = factors.unsqueeze(1)
+    hard = (1.0 - pixel.label_smoothing) * factors
+    if class_weight is not None:
+        class_weight = class_weight.to(factors.dtype)
+        hard = hard * class_weight[labels.clamp(0, classes - 1)].unsqueeze(1)
+    if pixel.label_smoothing == 0:
+        return hard, None, hard
+    shares = factors.new_ones(classes) if class_weight is None else class_weight
+    soft = factors * (shares * (pixel.label_smoothing / classes)).view(1, -1, 1)
+    return hard, soft, hard + soft.sum(1, keepdim=True)

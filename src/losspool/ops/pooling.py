@@ -79,8 +79,7 @@ class PoolLosses(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, losses: Tensor, mask: Tensor | None, setting: Setting) -> tuple[Tensor, ...]:
         values = losses if losses.dtype == torch.float64 else losses.float()
-        # Adding 0.0 turns -0.0, whose bits are those of no small number, into 0.0.
-        values = values + 0.0 if mask is None else torch.where(mask, values + 0.0, -1.0)
+        values = values if mask is None else torch.where(mask, values, -1.0)
         pooled = pool(values, setting)
         loss, factor = combine(pooled, setting)
         ctx.save_for_backward(losses, pooled.weights, factor)
