@@ -101,7 +101,8 @@ class CoarseLogits:
         begin, end = place.rows
         low, high = self._coarse_rows(begin, end)
         strip = block.unflatten(2, (end - begin, self._size[1]))
-        wide = torch.matmul(self._rows[low:high, begin:end], strip)  # (b, C, coarse rows, W)
+        with torch.autocast(strip.device.type, enabled=False):  # it would multiply in half precision
+            wide = torch.matmul(self._rows[low:high, begin:end], strip)  # (b, C, coarse rows, W)
         shape = [*wide.shape[:3], self._logits.shape[3]]
         part = torch.ops.aten.upsample_bilinear2d_backward(wide, wide.shape[2:], shape, self._align, None, None)
         gradient[place.images, :, low:high].add_(part)

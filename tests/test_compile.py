@@ -1,0 +1,106 @@
+"""torch.compile(fullgraph=True): the same values, whatever the shapes, options and scopes."""
+
+import pytest
+import torch
+
+from losspool import CrossEntropyLoss, LossMaxPooling, PoolingStats, UpsampledCrossEntropyLoss
+
+OPTIONS = [
+    {},
+    {"p": 1, "m": 50},
+    {"p": 2.0, "scope": "batch", "label_smoothing": 0.1},
+    {"weight": torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0]), "label_smoothing": 0.2},
+    {"weight": torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0])},
+]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch.compiler.reset()
+
+
+def batch(shape, fine=None, dtype=torch.float32, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    logits = (3 * torch.randn(shape, generator=g)).to(dtype).requires_grad_()
+    labels = torch.randint(0, shape[1], (shape[0], *(fine or shape[2:])), generator=g)
+    labels[torch.rand(labels.shape, generator=g) < 0.1] = 255
+    return logits, labels
+
+
+def assert_same(eager, compiled, logits, labels):
+    expected, got = eager(logits, labels), compiled(logits, labels)
+    assert got.dtype == expected.dtype
+    assert got.item() == pytest.approx(expected.item(), rel=1e-6)
+    (wanted,), (gradient,) = torch.autograd.grad(expected, logits), torch.autograd.grad(got, logits)
+    assert gradient.dtype == wanted.dtype
+    eps = max(torch.finfo(wanted.dtype).eps, 1e-5)
+    torch.testing.assert_close(gradient, wanted, rtol=0, atol=eps * float(wanted.abs().max()))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_cross_entropy(options):
+    criterion = CrossEntropyLoss(ignore_index=255, **options)
+    assert_same(criterion, torch.compile(criterion, fullgraph=True), *batch((2, 5, 40, 30)))
+
+
+def test_dynamic_shapes_compile_once():
+    criterion = CrossEntropyLoss(ignore_index=255)
+    compiled = torch.compile(criterion, fullgraph=True, dynamic=True)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for shape in ((2, 5, 40, 30), (3, 5, 17, 64), (4, 5, 33, 31)):
+            assert_same(criterion, compiled, *batch(shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_precisions(dtype):
+    criterion = CrossEntropyLoss(ignore_index=255)
+    assert_same(criterion, torch.compile(criterion, fullgraph=True), *batch((2, 5, 40, 30), dtype=dtype))
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_upsampled(align_corners):
+    criterion = UpsampledCrossEntropyLoss(ignore_index=255, align_corners=align_corners)
+    assert_same(criterion, torch.compile(criterion, fullgraph=True), *batch((2, 5, 6, 5), fine=(48, 40)))
+
+
+def test_stats():
+    criterion = CrossEntropyLoss(ignore_index=255)
+    logits, labels = batch((2, 5, 40, 30))
+    eager, compiled = PoolingStats(), PoolingStats()
+    criterion(logits, labels, stats=eager)
+    torch.compile(criterion, fullgraph=True)(logits, labels, stats=compiled)
+    assert torch.equal(compiled.prediction, eager.prediction)
+    torch.testing.assert_close(compiled.weights, eager.weights)
+    torch.testing.assert_close(compiled.alpha, eager.alpha)
+    assert torch.equal(compiled.saturated, eager.saturated)
+
+
+def test_void_and_not_finite():
+    criterion = CrossEntropyLoss(ignore_index=255)
+    compiled = torch.compile(criterion, fullgraph=True)
+    logits, labels = batch((2, 5, 40, 30))
+    labels[0, 3] = 255
+    with torch.no_grad():
+        logits[0, :, 3] = float("nan")
+    assert_same(criterion, compiled, logits, labels)
+    labels[0, 3] = 1
+    loss = compiled(logits, labels)
+    loss.backward()
+    assert not loss.isfinite()
+    assert not logits.grad.isfinite().all()
+    nothing = compiled(logits, torch.full_like(labels, 255))
+    (gradient,) = torch.autograd.grad(nothing, logits)
+    assert nothing.item() == 0
+    assert (gradient == 0).all()
+
+
+def test_any_loss_inside_a_larger_graph():
+    pooling = LossMaxPooling(p=1.3, m=0.25)
+
+    def step(x):
+        return pooling(torch.nn.functional.smooth_l1_loss(x, torch.zeros_like(x), reduction="none").sum(1))
+
+    x = torch.randn(2, 3, 20, 20, requires_grad=True)
+    got, expected = torch.compile(step, fullgraph=True)(x), step(x)
+    assert got.item() == pytest.approx(expected.item(), rel=1e-6)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, x)[0] for loss in (got, expected)))
