@@ -35,7 +35,7 @@ bench: $(SETUP)  ## time the loss against F.cross_entropy and the solver against
 	$(BIN)/python benchmarks/run.py
 
 matrix: $(SETUP)  ## check exactness on a million losses too (the tests stop at ten thousand)
-	$(BIN)/python tests/scripts/large_matrix.py
+	PYTHONPATH=tests $(BIN)/python tests/scripts/large_matrix.py
 
 mutants: $(SETUP)  ## change the solver in many small ways and see the tests fail
 	$(BIN)/python tests/scripts/mutants.py

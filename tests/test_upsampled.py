@@ -88,7 +88,7 @@ def test_low_precision_logits_give_a_float32_loss():
         half = logits.detach().to(dtype).requires_grad_()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = upsampled_cross_entropy(half, labels, ignore_index=255)
-        loss.backward()
+            loss.backward()
         assert loss.dtype == torch.float32
         assert half.grad.dtype == dtype
         exact = half.detach().double().requires_grad_()

@@ -1,0 +1,159 @@
+"""Change the solver in many small ways, one at a time, and see the tests fail: `make mutants`.
+
+Prints every mutant that survives, and exits with 1 if there is one. ``--only NAME`` runs those
+whose description contains NAME, ``--list`` shows them all, ``--jobs N`` runs N at once.
+"""
+
+import argparse
+import ast
+import copy
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FILES = ("solver.py", "search.py", "census.py")
+TESTS = ("tests/test_kill.py", "tests/test_search.py")
+
+# Mutants by hand: what somebody might really get wrong.
+NAMED = [
+    (
+        "skip a round",
+        "search.py",
+        "for _ in range(_digits(losses.dtype)):",
+        "for _ in range(_digits(losses.dtype) - 1):",
+    ),
+    ("stop after two rounds", "search.py", "if bool(done.all()):", "if bool(done.all()) or index == 1:"),
+    ("off by one in the count", "solver.py", "room = pixels - census.above", "room = pixels - census.above - 1"),
+    (
+        "off by one in the search",
+        "search.py",
+        "        room = pixels - census.above",
+        "        room = pixels - census.above + 1",
+    ),
+    ("base of the log-sum-exp: the reference", "census.py", "total / unit", "total"),
+    (
+        "base of the log-sum-exp: each block's own",
+        "census.py",
+        "rebased = total * power",
+        "rebased = total + 0 * power",
+    ),
+    ("a step just below α* ends the search", "search.py", "& ((room > 0) | ~solvable)", ""),
+    ("no tolerance for rounded sums", "search.py", "excess <= take.tolerance * room", "excess <= 0"),
+    ("never renew the powers", "census.py", "if bool(weak.any()):", "if False:"),
+    (
+        "n counts positive losses",
+        "solver.py",
+        "survey = torch.stack([losses.shape[1] - void,",
+        "survey = torch.stack([positives,",
+    ),
+    ("m is not raised to one pixel", "solver.py", ".clamp(min=1.0)", ""),
+]
+# What only makes the search faster: any value there gives the same result.
+SPEED_ONLY = {"sampled_start", "_coprime_stride", "column_blocks", "lowest_exponent"}
+COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+OPERATORS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+CALLS = {"amax": "amin", "minimum": "maximum", "maximum": "minimum", "log": "exp", "exp": "log", "gt": "ge", "ge": "gt"}
+
+
+def variants(node: ast.AST) -> Iterator[ast.AST]:
+    """Every small change of one node."""
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
+        yield ast.Compare(node.left, [COMPARISONS[type(node.ops[0])]()], node.comparators)
+    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        yield ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert | ast.USub | ast.Not):
+        yield node.operand
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        yield ast.Constant(node.value + 1)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS:
+        changed = ast.Attribute(node.func.value, CALLS[node.func.attr], ast.Load())
+        yield ast.Call(changed, node.args, node.keywords)
+
+
+def generated(file: str) -> Iterator[tuple[str, str, str]]:
+    """(description, file, whole text) of every mutant of a file."""
+    source = (ROOT / "src/losspool" / file).read_text()
+    tree = ast.parse(source)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name not in SPEED_ONLY]
+    for function in functions:
+        for index, node in enumerate(ast.walk(function)):
+            for replacement in variants(node):
+                mutant = copy.deepcopy(tree)
+                twin = next(
+                    f for f in ast.walk(mutant) if isinstance(f, ast.FunctionDef) and f.lineno == function.lineno
+                )
+                target = list(ast.walk(twin))[index]
+                _Replace(target, replacement).visit(mutant)
+                what = f"{ast.unparse(node)}  →  {ast.unparse(ast.fix_missing_locations(copy.deepcopy(replacement)))}"
+                yield (
+                    f"{file}:{node.lineno} {function.name}: {what}",
+                    file,
+                    ast.unparse(ast.fix_missing_locations(mutant)),
+                )
+
+
+class _Replace(ast.NodeTransformer):
+    def __init__(self, target: ast.AST, replacement: ast.AST) -> None:
+        self._target, self._replacement = target, replacement
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return self._replacement if node is self._target else super().visit(node)
+
+
+def mutants() -> Iterator[tuple[str, str, str]]:
+    for name, file, old, new in NAMED:
+        text = (ROOT / "src/losspool" / file).read_text()
+        if old not in text:
+            raise SystemExit(f"mutants: {file} no longer holds {old!r}")
+        yield name, file, text.replace(old, new)
+    for file in FILES:
+        yield from generated(file)
+
+
+def survives(mutant: tuple[str, str, str]) -> bool:
+    _, file, text = mutant
+    with tempfile.TemporaryDirectory() as room:
+        shutil.copytree(ROOT / "src/losspool", Path(room) / "losspool", ignore=shutil.ignore_patterns("__pycache__"))
+        (Path(room) / "losspool" / file).write_text(text)
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *TESTS]
+        environment = {"PYTHONPATH": room, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": room}
+        try:
+            run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=120, check=False)
+        except subprocess.TimeoutExpired:
+            return False  # it hangs: that is noticed too
+        return run.returncode == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    chosen = [mutant for mutant in mutants() if options.only in mutant[0]]
+    if options.list:
+        print("\n".join(mutant[0] for mutant in chosen))
+        return 0
+    survivors = []
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for count, (mutant, alive) in enumerate(zip(chosen, pool.map(survives, chosen), strict=True), 1):
+            survivors += [mutant[0]] if alive else []
+            print(f"\r{count} of {len(chosen)} mutants, {len(survivors)} survive", end="", flush=True)
+    print("".join(f"\n  {name}" for name in survivors))
+    return int(bool(survivors))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,88 @@
+"""How many rounds the search takes: a count, which no machine changes."""
+
+import pytest
+import torch
+
+import problems
+from losspool import _device, census, search, solver
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """How often the losses were counted so far."""
+    counted = []
+    original = census._split
+    monkeypatch.setattr(census, "_split", lambda *args: counted.append(1) or original(*args))
+    return counted
+
+
+def solve(losses, p, m=0.25):
+    return solver.solve(losses, p=p, m=m, share=True)
+
+
+@pytest.mark.parametrize("p", [1.1, 1.3, 1.7, 2.0, 10.0])
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("uniform", 4), ("exponential", 4), ("sorted", 4), ("log-normal 3", 18), ("log-normal 6", 18), ("striped", 30)],
+)
+def test_a_good_start_leaves_a_few_rounds(name, most, p, rounds):
+    solve(problems.losses(512 * 512)[name].view(1, -1), p)
+    assert len(rounds) <= most
+
+
+def test_columns_do_not_mislead_the_start(rounds):
+    """A stride that divides the width would see one column in 64 only: here, the wrong ones."""
+    g = torch.Generator().manual_seed(0)
+    losses = torch.rand(512, 512, generator=g)
+    losses[:, ::64] *= 1000
+    solve(losses.view(1, -1), 1.3)
+    striped = len(rounds)
+    rounds.clear()
+    solve(losses.view(1, -1)[:, torch.randperm(512 * 512, generator=g)], 1.3)
+    assert striped <= len(rounds) + 2
+
+
+@pytest.mark.parametrize("p", [1.0, 1.001])
+def test_the_bound_holds_where_newton_crawls(p, rounds):
+    for name, losses in problems.losses(20_000).items():
+        for m in (1e-3, 0.25, 0.9):
+            rounds.clear()
+            solve(losses.view(1, -1), p, m)
+            assert len(rounds) <= 100, name
+
+
+def test_the_accelerator_runs_a_fixed_number_of_rounds(rounds, monkeypatch):
+    monkeypatch.setattr(_device, "host_may_look", lambda tensor: False)
+    for dtype, expected in ((torch.float32, 32), (torch.float64, 64)):
+        for losses in problems.losses(100).values():
+            rounds.clear()
+            solve(losses.view(1, -1).to(dtype), 1.3)
+            assert len(rounds) == expected
+
+
+@pytest.mark.parametrize("size", [64, 96, 4096, 4097, 302_500, 2048 * 1024])
+def test_the_stride_of_the_sample_shares_no_factor_with_the_size(size):
+    stride = search._coprime_stride(size, 4096)
+    assert torch.gcd(torch.tensor(stride), torch.tensor(size)) == 1
+    assert len(range(0, size, stride)) <= 4096
+
+
+def test_pools_of_a_batch_do_not_disturb_each_other():
+    """Each pool's result is what it is alone, however unlike the others are."""
+    rows = torch.stack(list(problems.losses(2000).values()))
+    together = solve(rows, 1.3)
+    weights = solver.weights(rows, together, 1.3)
+    for index in range(len(rows)):
+        row = rows[index : index + 1]
+        alone = solve(row, 1.3)
+        assert float(together.value[index]) == pytest.approx(float(alone.value), rel=1e-6, abs=1e-45)
+        torch.testing.assert_close(weights[index], solver.weights(row, alone, 1.3)[0], rtol=1e-5, atol=1e-10)
+
+
+def test_blocks_do_not_change_the_result(monkeypatch):
+    losses = torch.stack([problems.losses(5000)[name] for name in ("exponential", "log-normal 6", "ties")])
+    whole = solve(losses, 1.3)
+    monkeypatch.setattr(census, "_BLOCK", 1000)
+    parts = solve(losses, 1.3)
+    torch.testing.assert_close(parts.value, whole.value, rtol=1e-6, atol=0)
+    torch.testing.assert_close(parts.alpha, whole.alpha, rtol=1e-6, atol=0)
