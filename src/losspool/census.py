@@ -35,10 +35,13 @@ class Census(NamedTuple):
 
 def take_census(losses: Tensor, theta: Tensor, q: float, gather: Gather | None) -> Census:
     """A census of its own, without a look at any value."""
-    blocks = [torch.stack(_block_census(losses[:, columns], theta, q)) for columns in column_blocks(losses)]
-    parts = torch.stack(blocks) if gather is None else gather(_merge(torch.stack(blocks), q))
-    above, largest, total = _merge(parts, q).unbind()
-    return Census(above, largest, total)
+    blocks = [_block_census(losses[:, columns], theta, q) for columns in column_blocks(losses)]
+    if len(blocks) == 1 and gather is None:
+        return blocks[0]
+    parts = torch.stack([torch.stack(block) for block in blocks])
+    if gather is not None:
+        parts = gather(_merge(parts, q))
+    return Census(*_merge(parts, q).unbind())
 
 
 class CensusTaker:

@@ -60,4 +60,4 @@ def _select(losses: Tensor, p: float, m: float) -> tuple[float, Tensor]:
     """p = 1: v, the ⌈m⌉-th largest loss; those equal to v share what the larger ones leave."""
     v = losses.sort(descending=True).values[math.ceil(m) - 1]
     left = (m - int((losses > v).sum())) / int((losses == v).sum())
-    return float(v), torch.where((losses == v) & (v > 0), left, 0.0)
+    return float(v), ((losses == v) & (v > 0)).double() * left

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from losspool import reference
-from losspool.lab import demo
+from losspool.lab import demo, style
 
 RARE = ("pole", "sign", "pedestrian")
 
@@ -88,7 +88,8 @@ def test_what_the_picture_shows(scene):
     labels, logits = scene
     losses = F.cross_entropy(logits, labels, reduction="none")
     uniform = torch.full_like(losses, 1 / losses.numel())
-    axes = demo.draw(labels, losses, uniform, 3 * uniform).axes[:4]
+    with style.styled():
+        axes = demo.draw(labels, losses, uniform, 3 * uniform).axes[:4]
     shown = [torch.as_tensor(panel.images[0].get_array()) for panel in axes]
     for image, expected in zip(shown, (labels, losses, torch.ones(160, 240), torch.full((160, 240), 3.0)), strict=True):
         torch.testing.assert_close(image, expected.view(160, 240))

@@ -45,7 +45,8 @@ def test_lines_are_the_reference_weights():
         for line, weights in zip(axes.lines, expected, strict=True):
             assert list(line.get_xdata()) == list(range(1, 101))
             drawn = torch.as_tensor(line.get_ydata()) / 100
-            assert (drawn - weights).abs().max() <= 1e-12
+            # at p = 1 the reference's weights come out as float32
+            assert (drawn - weights).abs().max() <= (1e-12 if weights.dtype == torch.float64 else 1e-12)
 
 
 def test_files(tmp_path, capsys):
@@ -59,7 +60,9 @@ def test_files(tmp_path, capsys):
     assert width == 1600
     assert 600 < height < 1000
 
-    texts = {"".join(node.itertext()).strip() for node in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")}
+    texts = {
+        "".join(node.itertext()).strip() for node in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")
+    }
     labels = {line for panel in figures.optimal_weight_panels() for c in panel.curves for line in c.label.split("\n")}
     assert len(labels) == 9 + 6 + 1  # one label has two lines
     assert labels | {"pixels, sorted by loss", "weight  w* · n", "m = n/3, varying p", "p = 1.7, varying m"} <= texts

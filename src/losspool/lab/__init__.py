@@ -1,0 +1,1 @@
+"""Experiments on top of the loss: figures and demonstrations. Needs ``losspool[lab]``."""

@@ -1,0 +1,119 @@
+"""The paper's figures, drawn from this package's own results: ``python -m losspool.lab.figures OUTDIR``."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import losspool
+from losspool.lab import style
+
+PIXELS = 100
+
+
+class Curve(NamedTuple):
+    label: str
+    p: float
+    m: float  # as losspool takes it: a float is a share of the pixels, an int their number
+    weights: Tensor  # (n,), float64
+
+
+class Panel(NamedTuple):
+    title: str
+    curves: list[Curve]
+
+
+def synthetic_losses() -> Tensor:
+    """n sorted losses: the quantiles of an exponential distribution, many easy pixels and a few hard ones."""
+    ranks = torch.arange(1, PIXELS + 1, dtype=torch.float64)
+    return -torch.log1p(-(ranks - 0.5) / PIXELS)
+
+
+def optimal_weight_panels() -> list[Panel]:
+    """The curves of the paper's Fig. 2: w* where p varies, and where m varies."""
+    losses = synthetic_losses().unsqueeze(0)
+
+    def curve(label: str, p: float, m: float) -> Curve:
+        return Curve(label, p, m, losspool.pooling_weights(losses, p=p, m=m)[0])
+
+    norms = [1, 1.2, 1.4, 1.7, 2, 3, 4, 10, math.inf]
+    by_p = [curve("p = ∞" if p == math.inf else f"p = {p:g}", p, 1 / 3) for p in norms]
+    # m is never below one pixel, so that is what the paper's m/n = 0 comes to.
+    by_m = [curve("m/n = 0\n(one pixel)", 1.7, 1)]
+    by_m += [curve(f"m/n = {share:g}", 1.7, share) for share in (0.1, 0.2, 0.4, 0.8, 1.0)]
+    return [Panel("m = n/3, varying p", by_p), Panel("p = 1.7, varying m", by_m)]
+
+
+def draw_optimal_weights() -> Figure:
+    """Two panels of weights, and under each the losses that they belong to. Call inside ``style.styled()``."""
+    panels = optimal_weight_panels()
+    figure = Figure(figsize=(10, 5.2), layout="constrained")
+    grid = figure.subplots(2, len(panels), sharex=True, gridspec_kw={"height_ratios": [4.2, 1]})
+    for (weights, losses), panel in zip(grid.T, panels, strict=True):
+        _draw_weights(weights, panel)
+        _draw_losses(losses)
+    grid[0, 0].set_ylabel("weight  w* · n")
+    grid[1, 0].set_ylabel("loss")
+    figure.align_ylabels()
+    return figure
+
+
+def optimal_weights(path_stem: Path) -> list[Path]:
+    """Write the paper's Fig. 2 as PNG and SVG; return the two paths."""
+    with style.styled():
+        return style.save(draw_optimal_weights(), path_stem, ".png", ".svg")
+
+
+def _draw_weights(axes: Axes, panel: Panel) -> None:
+    ranks = range(1, PIXELS + 1)
+    for curve, colour in zip(panel.curves, style.ramp(len(panel.curves)), strict=True):
+        axes.plot(ranks, (curve.weights * PIXELS).numpy(), color=colour)
+    top = 1.06 * max(float(curve.weights.max()) for curve in panel.curves) * PIXELS
+    axes.set(title=panel.title, xlim=(1, PIXELS), ylim=(0, top))
+    axes.grid(axis="y")
+    style.label_ends(axes, [curve.label for curve in panel.curves], gap=0.052 * top)
+
+
+def _draw_losses(axes: Axes) -> None:
+    losses = synthetic_losses().numpy()
+    axes.fill_between(range(1, PIXELS + 1), losses, color=style.FAINT, linewidth=0)
+    axes.set(xlabel="pixels, sorted by loss", ylim=(0, None), xticks=[1, 25, 50, 75, 100])
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}.\n")  # argparse would put its usage lines before it
+
+
+def output_folder(program: str, description: str, arguments: Sequence[str] | None) -> Path:
+    """The command's only argument, OUTDIR, made if need be; wrong usage ends in one sentence and exit code 2."""
+    parser = _Parser(prog=program, description=description)
+    parser.add_argument("folder", metavar="OUTDIR", type=Path, help="where to write; made if it does not exist")
+    folder: Path = parser.parse_args(arguments).folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "it is a file, not a folder" if folder.is_file() else error.strerror
+        parser.error(f"cannot write into {folder}: {reason}")
+    if not os.access(folder, os.W_OK):
+        parser.error(f"cannot write into {folder}: no permission")
+    return folder
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    folder = output_folder("python -m losspool.lab.figures", "Draw the paper's Fig. 2.", arguments)
+    for path in optimal_weights(folder / "fig2"):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""How every figure looks, and how it is written: same input, same bytes.
+
+No pyplot: figures are plain objects, so nothing needs a display or outlives its call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+MAP = "viridis"  # its lightness is monotone: it survives grey print and every kind of colour blindness
+INK = "#222222"
+FAINT = "#d9d9d9"
+DPI = 160
+
+SETTINGS: dict[Any, Any] = {
+    "figure.constrained_layout.h_pad": 0.08,
+    "figure.constrained_layout.w_pad": 0.08,
+    "figure.facecolor": "white",  # not transparent: dark text must stay legible on a dark page
+    "font.family": ["DejaVu Sans", "sans-serif"],
+    "font.size": 10.5,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.titlesize": 11.5,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.8,
+    "lines.solid_joinstyle": "round",
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "image.cmap": MAP,
+    "image.interpolation": "nearest",
+    "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
+    "svg.hashsalt": "losspool",  # without it the ids are random
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw and save inside this: matplotlib's defaults plus ours, whatever the user's own settings are."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(SETTINGS)
+        yield
+
+
+def ramp(count: int) -> list[str]:
+    """Colours for an ordered parameter, dark to light; the palest end is left out, white paper swallows it."""
+    return [to_hex(colormaps[MAP](0.8 * i / max(count - 1, 1))) for i in range(count)]
+
+
+def label_ends(axes: Axes, labels: Sequence[str], *, gap: float) -> None:
+    """Name each line at its right end, in its colour, at least ``gap`` apart (in units of y)."""
+    ends = [float(np.asarray(line.get_ydata())[-1]) for line in axes.lines]
+    y = -float("inf")
+    for end, line, text in sorted(zip(ends, axes.lines, labels, strict=True), key=lambda item: item[0]):
+        y = max(end, y + gap)
+        axes.annotate(
+            text,
+            (1, y),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            color=line.get_color(),
+            annotation_clip=False,
+        )
+
+
+def save(figure: Figure, stem: Path, *suffixes: str) -> list[Path]:
+    """Write ``stem`` plus each of ``suffixes`` (".png", ".svg"), without date or version in the file."""
+    paths = [stem.with_name(stem.name + suffix) for suffix in suffixes]
+    for path in paths:
+        blank = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
+        figure.savefig(path, dpi=DPI, metadata=blank)
+    return paths
