@@ -46,7 +46,7 @@ def test_lines_are_the_reference_weights():
             assert list(line.get_xdata()) == list(range(1, 101))
             drawn = torch.as_tensor(line.get_ydata()) / 100
             # at p = 1 the reference's weights come out as float32
-            assert (drawn - weights).abs().max() <= (1e-12 if weights.dtype == torch.float64 else 1e-12)
+            assert (drawn - weights).abs().max() <= 1e-12
 
 
 def test_files(tmp_path, capsys):
