@@ -70,17 +70,7 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
         setting: Setting,
         predict: bool,
     ) -> Result:
-        source = _source(logits, enlargement)
-        losses = logits.new_empty(target.shape, dtype=working_dtype(logits))
-        prediction = torch.empty_like(target) if predict else None
-        for place in source.places():
-            block, labels = source.read(place), target[place.images, place.pixels]
-            # The solver wants a void pixel negative, and its loss is 0 so far.
-            void = torch.eq(labels, pixel.ignore_index, out=block.new_empty(labels.shape))
-            pixel_losses = _pixel_losses(block, labels, class_weight, pixel, source.scratch.second(block.shape))
-            torch.sub(pixel_losses, void, out=losses[place.images, place.pixels])
-            if prediction is not None:
-                prediction[place.images, place.pixels] = block.argmax(1)
+        losses, prediction = _read_losses(_source(logits, enlargement), target, class_weight, pixel, predict)
         pooled = pool(losses if setting.per_image else losses.view(1, -1), setting)
         loss, factor = combine(pooled, setting)
         ctx.save_for_backward(logits, target, pooled.weights, factor, class_weight)
@@ -162,6 +152,23 @@ def _finish(ctx: Any, loss: Tensor, pooled: Pooled, prediction: Tensor | None) -
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*extras, *(() if prediction is None else (prediction,)))
     return loss.to(pooled.weights.dtype), *extras, prediction
+
+
+def _read_losses(
+    source: FullLogits | CoarseLogits, target: Tensor, class_weight: Tensor | None, pixel: PixelLoss, predict: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Every pixel's loss, -1 where void, and its arg-max class on request. The source's buffers end here."""
+    losses = torch.empty(target.shape, dtype=source.scratch.dtype, device=target.device)
+    prediction = torch.empty_like(target) if predict else None
+    for place in source.places():
+        block, labels = source.read(place), target[place.images, place.pixels]
+        pixel_losses = _pixel_losses(block, labels, class_weight, pixel, source.scratch.second(block.shape))
+        # The solver wants a void pixel negative, and its loss is 0 so far.
+        void = torch.eq(labels, pixel.ignore_index, out=torch.empty_like(pixel_losses))
+        torch.sub(pixel_losses, void, out=losses[place.images, place.pixels])
+        if prediction is not None:
+            prediction[place.images, place.pixels] = block.argmax(1)
+    return losses, prediction
 
 
 def _source(logits: Tensor, enlargement: Enlargement | None) -> FullLogits | CoarseLogits:

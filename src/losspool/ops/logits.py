@@ -123,7 +123,8 @@ class Scratch:
     """Two buffers of one block each."""
 
     def __init__(self, logits: Tensor, size: int) -> None:
-        self._buffers = torch.empty(2, size, dtype=working_dtype(logits), device=logits.device)
+        self.dtype = working_dtype(logits)
+        self._buffers = torch.empty(2, size, dtype=self.dtype, device=logits.device)
 
     def first(self, shape: torch.Size) -> Tensor:
         return self._buffers[0, : shape.numel()].view(shape)
