@@ -112,12 +112,13 @@ class PeakStorage(TorchDispatchMode):
         return result
 
 
-def test_no_full_size_logits_are_ever_made():
+def test_no_full_size_logits_are_ever_made(monkeypatch):
+    monkeypatch.setattr(blocks, "_CPU_BLOCK", 1 << 16)
     logits, labels = batch((33, 33), (257, 260), images=1, classes=60)
     full = 60 * 257 * 260 * 4
     with PeakStorage() as spy:
         upsampled_cross_entropy(logits, labels, ignore_index=255).backward()
-    assert spy.largest <= full / 3, "two blocks of 2 MiB and a tensor per pixel are all that is needed"
+    assert spy.largest <= full / 20, "two blocks, and a tensor per pixel, are all that is needed"
     with PeakStorage() as spy:
         unfused(logits, labels, ignore_index=255).backward()
     assert spy.largest >= full, "else the spy sees nothing"

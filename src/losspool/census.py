@@ -15,7 +15,7 @@ from torch import Tensor
 from losspool import _device
 
 # Blocks of this many losses keep the temporaries of a reading in a shared cache; smaller ones cost calls.
-_BLOCK = 1 << 19
+_BLOCK = 1 << 20
 
 # Serves as q = ∞, for p = 1. Every power of a ratio below one underflows, and that of one is one,
 # which is the limit p → 1; and unlike ∞ it times zero is zero.

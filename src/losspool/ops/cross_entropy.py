@@ -70,7 +70,9 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
         setting: Setting,
         predict: bool,
     ) -> Result:
-        losses, prediction = _read_losses(_source(logits, enlargement), target, class_weight, pixel, predict)
+        source = _source(logits, enlargement)
+        losses, prediction, ctx.clean = _read_losses(source, target, class_weight, pixel, predict)
+        del source  # its buffers, before the solver takes its own
         pooled = pool(losses if setting.per_image else losses.view(1, -1), setting)
         loss, factor = combine(pooled, setting)
         ctx.save_for_backward(logits, target, pooled.weights, factor, class_weight)
@@ -92,13 +94,13 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
             factors = weights[place.images, place.pixels] * (scale if scale.shape[0] == 1 else scale[place.images])
             hard, soft, total = _shares(factors, labels, class_weight, pixel=ctx.pixel, classes=block.shape[1])
             indices = labels.clamp(0, block.shape[1] - 1).unsqueeze(1)  # for void any class: its share is 0
-            gradient = torch.softmax(block, 1, out=source.scratch.second(block.shape))
-            gradient.mul_(total).scatter_add_(1, indices, -hard)
+            softmax = torch.softmax(block, 1, out=source.scratch.second(block.shape))
+            gradient = torch.mul(softmax, total, out=source.destination(place, result))
+            gradient.scatter_add_(1, indices, -hard)
             if soft is not None:
                 gradient.sub_(soft)
-            if not (_device.host_may_look(gradient) and bool(gradient.sum().isfinite())):
-                # A void pixel's logits may hold anything, and 0·NaN is NaN.
-                gradient = torch.where((labels == ctx.pixel.ignore_index).unsqueeze(1), 0.0, gradient)
+            if not ctx.clean:
+                gradient.copy_(torch.where((labels == ctx.pixel.ignore_index).unsqueeze(1), 0.0, gradient))
             source.write(place, gradient, result)
         return result.to(logits.dtype), None, None, None, None, None, None
 
@@ -156,19 +158,26 @@ def _finish(ctx: Any, loss: Tensor, pooled: Pooled, prediction: Tensor | None) -
 
 def _read_losses(
     source: FullLogits | CoarseLogits, target: Tensor, class_weight: Tensor | None, pixel: PixelLoss, predict: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Every pixel's loss, -1 where void, and its arg-max class on request. The source's buffers end here."""
+) -> tuple[Tensor, Tensor | None, bool]:
+    """Every pixel's loss, -1 where void; its arg-max class on request; whether all logits are known to be good.
+
+    A void pixel's logits may hold anything. If one is not a number, neither is its softmax, and
+    0 times that in the backward pass is not 0.
+    """
     losses = torch.empty(target.shape, dtype=source.scratch.dtype, device=target.device)
     prediction = torch.empty_like(target) if predict else None
+    clean = _device.host_may_look(target)
     for place in source.places():
         block, labels = source.read(place), target[place.images, place.pixels]
-        pixel_losses = _pixel_losses(block, labels, class_weight, pixel, source.scratch.second(block.shape))
+        logs = source.scratch.second(block.shape)
+        pixel_losses = _pixel_losses(block, labels, class_weight, pixel, logs)
         # The solver wants a void pixel negative, and its loss is 0 so far.
         void = torch.eq(labels, pixel.ignore_index, out=torch.empty_like(pixel_losses))
         torch.sub(pixel_losses, void, out=losses[place.images, place.pixels])
+        clean = clean and not bool(logs[:, 0].sum().isnan())
         if prediction is not None:
             prediction[place.images, place.pixels] = block.argmax(1)
-    return losses, prediction
+    return losses, prediction, clean
 
 
 def _source(logits: Tensor, enlargement: Enlargement | None) -> FullLogits | CoarseLogits:
@@ -176,17 +185,17 @@ def _source(logits: Tensor, enlargement: Enlargement | None) -> FullLogits | Coa
 
 
 def _pixel_losses(
-    block: Tensor, labels: Tensor, class_weight: Tensor | None, pixel: PixelLoss, scratch: Tensor | None = None
+    block: Tensor, labels: Tensor, class_weight: Tensor | None, pixel: PixelLoss, logs: Tensor | None = None
 ) -> Tensor:
-    """(b, C, n) logits to (b, n) losses; a void pixel gets 0. ``scratch`` may hold the logarithms of softmax."""
+    """(b, C, n) logits to (b, n) losses, 0 where void; their log-softmax is left in ``logs``."""
+    logs = torch.log_softmax(block, 1, out=logs)
     weight = None if class_weight is None else class_weight.to(block.dtype)
-    if pixel.label_smoothing > 0:
-        smoothing = pixel.label_smoothing
-        return F.cross_entropy(
-            block, labels, weight, ignore_index=pixel.ignore_index, reduction="none", label_smoothing=smoothing
-        )
-    logs = torch.log_softmax(block, 1, out=scratch)
-    return F.nll_loss(logs, labels, weight, ignore_index=pixel.ignore_index, reduction="none")
+    hard = F.nll_loss(logs, labels, weight, ignore_index=pixel.ignore_index, reduction="none")
+    if pixel.label_smoothing == 0:
+        return hard
+    soft = -(logs.sum(1) if weight is None else (logs * weight.view(1, -1, 1)).sum(1))
+    soft = torch.where(labels == pixel.ignore_index, 0.0, soft)
+    return (1.0 - pixel.label_smoothing) * hard + (pixel.label_smoothing / block.shape[1]) * soft
 
 
 def _shares(

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from losspool import _device
 
-# Logits of a block: 2 MiB of float32, the best of what was tried on CPUs, and 256 MiB on accelerators.
-_CPU_BLOCK = 1 << 19
+# Logits of a block: 4 MiB of float32, the best of what was tried on CPUs, and 256 MiB on accelerators.
+_CPU_BLOCK = 1 << 20
 _ACCELERATOR_BLOCK = 1 << 26
 
 
@@ -54,8 +54,15 @@ class FullLogits:
     def gradient(self) -> Tensor:
         return torch.empty_like(self._logits)
 
+    def destination(self, place: Place, gradient: Tensor) -> Tensor:
+        """Where to compute a block of the gradient: in place of it, if it has the working dtype."""
+        view = gradient[place.images, :, place.pixels]
+        return view if view.dtype == self.scratch.dtype else self.scratch.second(view.shape)
+
     def write(self, place: Place, block: Tensor, gradient: Tensor) -> None:
-        gradient[place.images, :, place.pixels].copy_(block)
+        view = gradient[place.images, :, place.pixels]
+        if block.data_ptr() != view.data_ptr():
+            view.copy_(block)
 
 
 class CoarseLogits:
@@ -96,6 +103,10 @@ class CoarseLogits:
 
     def gradient(self) -> Tensor:
         return torch.zeros_like(self._logits, dtype=self._rows.dtype)
+
+    def destination(self, place: Place, gradient: Tensor) -> Tensor:
+        begin, end = place.rows
+        return self.scratch.second(torch.Size((1, gradient.shape[1], (end - begin) * self._size[1])))
 
     def write(self, place: Place, block: Tensor, gradient: Tensor) -> None:
         begin, end = place.rows
