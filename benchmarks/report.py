@@ -77,19 +77,27 @@ class Report:
         _write(output.with_suffix(".json"), json.dumps(record, indent=2, ensure_ascii=False) + "\n")
         _write(output.with_suffix(".md"), f"# Benchmark results\n\n{self.markdown()}")
 
-    def publish(self, readme: Path) -> None:
-        """Put the table between the README's markers."""
-        text = readme.read_text(encoding="utf-8")
-        before, begin, rest = text.partition(_BEGIN + "\n")
-        _, end, after = rest.partition(_END + "\n")
-        if not (begin and end):
-            raise ValueError(f"{readme.name} lacks the lines {_BEGIN!r} and {_END!r}")
-        _write(readme, f"{before}{begin}\n{self.markdown()}\n{end}{after}")
+    def publish(self, folder: Path) -> None:
+        """Put all of it between the markers of the benchmarks' README, and the ratios into the project's."""
+        _insert(folder / "README.md", self.markdown())
+        header = ("work", "against", "measure", "ratio", "bar")
+        ratios = [
+            tuple(cell for name, cell in zip(_COLUMNS, row.cells(), strict=True) if name in header) for row in self.rows
+        ]
+        _insert(folder.parent / "README.md", "\n".join(_table([header, *ratios])) + "\n")
 
     def _verdict(self) -> list[str]:
         missed = [f"- {row.work} against {row.against}: {row.measure}" for row in self.rows if not row.met]
         lines = [f"Bars met: {len(self.rows) - len(missed)} of {len(self.rows)}."]
         return [*lines, "", "Missed:", "", *missed] if missed else lines
+
+
+def _insert(document: Path, text: str) -> None:
+    before, begin, rest = document.read_text(encoding="utf-8").partition(_BEGIN + "\n")
+    _, end, after = rest.partition(_END + "\n")
+    if not (begin and end):
+        raise ValueError(f"{document} lacks the lines {_BEGIN!r} and {_END!r}")
+    _write(document, f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:

@@ -40,7 +40,7 @@ def main() -> None:
     print(report.markdown(), end="", flush=True)
     report.save(options.output or HERE / ("results-partial.json" if partial else "results.json"))
     if options.publish:
-        report.publish(HERE / "README.md")
+        report.publish(HERE)
 
 
 def _parse() -> argparse.Namespace:
