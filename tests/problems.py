@@ -45,6 +45,7 @@ def losses(n: int, seed: int = 0) -> dict[str, Tensor]:
         "striped": torch.where(columns % 4 == 0, 10 * exponential, 0.1 * exponential),
         "wide range": 10 ** (15 * coin - 12),
         "wider than float32": torch.where(coin < 0.1, 1e8, 1e-44) * jitter,
+        "as wide as float32 gets": torch.where(coin < 0.5, 1e36, torch.where(coin < 0.9, 1e-40, 1e-20)) * jitter,
     }
     for share in (0.2, 0.5, 0.99, 1.0):
         made[f"{share:.0%} zeros"] = torch.where(torch.arange(n) < share * n, 0.0, uniform + 0.01)[

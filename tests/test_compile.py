@@ -57,9 +57,9 @@ def test_other_precisions(dtype):
     assert_same(criterion, torch.compile(criterion, fullgraph=True), *batch((2, 5, 40, 30), dtype=dtype))
 
 
-@pytest.mark.parametrize("align_corners", [False, True])
-def test_upsampled(align_corners):
-    criterion = UpsampledCrossEntropyLoss(ignore_index=255, align_corners=align_corners)
+@pytest.mark.parametrize("options", [{}, {"align_corners": True}, OPTIONS[3]])
+def test_upsampled(options):
+    criterion = UpsampledCrossEntropyLoss(ignore_index=255, **options)
     assert_same(criterion, torch.compile(criterion, fullgraph=True), *batch((2, 5, 6, 5), fine=(48, 40)))
 
 

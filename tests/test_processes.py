@@ -35,7 +35,7 @@ def launch(job: str, ranks: int, tmp_path: Path) -> list[subprocess.CompletedPro
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("job", ["uneven", "void", "empty", "max_pool"])
+@pytest.mark.parametrize("job", ["uneven", "void", "empty", "max_pool", "upsampled"])
 def test_processes_equal_one_process_with_the_whole_batch(job, ranks, tmp_path):
     for result in launch(job, ranks, tmp_path):
         assert result.returncode == 0, result.stderr[-2000:]
@@ -57,7 +57,13 @@ def test_a_wrong_shape_on_one_rank_raises_on_all(tmp_path):
 def test_a_bad_setting_on_one_rank_raises_on_all(tmp_path):
     results = launch("bad-setting", 2, tmp_path)
     assert "TypeError: m must be" in results[1].stdout
-    assert "TypeError: rank 1 of the group: m must be" in results[0].stdout
+    assert "ValueError: rank 1 of the group: m must be" in results[0].stdout
+
+
+def test_ranks_that_disagree_hear_of_it(tmp_path):
+    for result in launch("bad-agreement", 2, tmp_path):
+        assert "ValueError: the ranks of the group disagree: rank 0 has p = 1.3, m = 0.25" in result.stdout
+        assert "rank 1 has p = 1.3, m = 0.5" in result.stdout
 
 
 def test_a_subgroup_pools_by_itself(tmp_path):

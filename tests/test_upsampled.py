@@ -151,6 +151,42 @@ def test_not_finite_logits():
     assert (logits.grad[0] == 0).all()
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_what_is_not_finite_stays_under_void(bad, align_corners, strips):
+    """Only the rows next to a coarse pixel depend on it; if they are void, it changes nothing."""
+    logits, labels = batch((8, 8), (64, 64))
+    labels[0, :24] = 255
+    options = {"ignore_index": 255, "align_corners": align_corners}
+    loss = upsampled_cross_entropy(logits, labels, **options)
+    (expected,) = torch.autograd.grad(loss, logits)
+    rotten = logits.detach().clone()
+    rotten[0, :, 0, 3] = bad
+    rotten.requires_grad_()
+    again = upsampled_cross_entropy(rotten, labels, **options)
+    (got,) = torch.autograd.grad(again, rotten)
+    assert again.item() == pytest.approx(loss.item(), rel=1e-6)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-8)
+
+
+def test_a_masked_class_is_fine(strips):
+    logits, labels = batch((8, 8), (64, 64))
+    labels[labels == 2] = 3
+    kept = cross_entropy_of_fewer(logits, labels)
+    with torch.no_grad():
+        logits[:, 2] = -math.inf
+    loss = upsampled_cross_entropy(logits, labels, ignore_index=255)
+    loss.backward()
+    assert loss.item() == pytest.approx(kept, rel=1e-6)
+    assert (logits.grad[:, 2] == 0).all()
+    assert logits.grad.isfinite().all()
+
+
+def cross_entropy_of_fewer(logits, labels):
+    moved = torch.where((labels > 2) & (labels < 255), labels - 1, labels)
+    return unfused(logits[:, [0, 1, 3, 4]], moved, ignore_index=255).item()
+
+
 def test_prediction_and_stats():
     logits, labels = batch((9, 7), (67, 51))
     stats, plain = PoolingStats(), PoolingStats()

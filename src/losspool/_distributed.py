@@ -14,6 +14,8 @@ _MESSAGE_BYTES = 1024
 
 def resolve_group(scope: str, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
     """The group that ``scope="global"`` pools over, or None where the batch of this process is all."""
+    if scope != "global" and group is None:
+        return None
     initialised = dist.is_available() and dist.is_initialized()
     if group is not None:
         if scope != "global":
@@ -41,11 +43,12 @@ def gatherer(group: dist.ProcessGroup) -> Callable[[Tensor], Tensor]:
 
 
 @contextmanager
-def shared_errors(group: dist.ProcessGroup | None, device: torch.device) -> Iterator[None]:
+def shared_errors(group: dist.ProcessGroup | None, device: torch.device, fingerprint: list[str]) -> Iterator[None]:
     """Raise an error of one rank on all of them, so that none waits for a rank that has left.
 
-    Reading the others' state makes the host wait, so this is done for CPU tensors alone; on an
-    accelerator the failing process ends, and the launcher ends the others.
+    The same for ranks that disagree: the body appends to ``fingerprint`` what must be the same on
+    all. Reading the others' state makes the host wait, so this is done for CPU tensors alone; on
+    an accelerator the failing process ends, and the launcher ends the others.
     """
     if group is None or device.type != "cpu":
         yield
@@ -53,16 +56,23 @@ def shared_errors(group: dist.ProcessGroup | None, device: torch.device) -> Iter
     error: Exception | None = None
     try:
         yield
-    except (TypeError, ValueError) as caught:
+    except Exception as caught:  # whatever it is: the others must hear of it
         error = caught
-    message = str(error).encode()[:_MESSAGE_BYTES] if error else b""
-    report = torch.zeros(_MESSAGE_BYTES + 1, dtype=torch.uint8)
-    report[0] = {type(None): 0, TypeError: 1}.get(type(error), 2)
-    report[1 : len(message) + 1] = torch.tensor(list(message), dtype=torch.uint8)
-    reports = gatherer(group)(report)
+    texts = _exchange(str(error) if error else ", ".join(fingerprint), failed=error is not None, group=group)
     if error:
         raise error
-    for rank, other in enumerate(reports):
-        if other[0]:
-            text = bytes(other[1:].tolist()).rstrip(b"\0").decode(errors="replace")
-            raise (TypeError if other[0] == 1 else ValueError)(f"rank {rank} of the group: {text}")
+    for rank, (failed, text) in enumerate(texts):
+        if failed:
+            raise ValueError(f"rank {rank} of the group: {text}")
+        if text != texts[0][1]:
+            raise ValueError(f"the ranks of the group disagree: rank 0 has {texts[0][1]}, rank {rank} has {text}")
+
+
+def _exchange(text: str, *, failed: bool, group: dist.ProcessGroup) -> list[tuple[bool, str]]:
+    """Every rank's text, and whether it is an error."""
+    message = text.encode()[:_MESSAGE_BYTES]
+    report = torch.zeros(_MESSAGE_BYTES + 1, dtype=torch.uint8)
+    report[0] = int(failed)
+    report[1 : len(message) + 1] = torch.tensor(list(message), dtype=torch.uint8)
+    reports = gatherer(group)(report).tolist()
+    return [(bool(row[0]), bytes(row[1:]).rstrip(b"\0").decode(errors="replace")) for row in reports]

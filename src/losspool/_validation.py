@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from losspool import _device
+from losspool.stats import PoolingStats
 
 SCOPES = ("image", "batch", "global")
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_LARGE = 2**62  # more than any number of pixels, and as an exponent infinite
 
 
 def check_p(p: Any) -> float:
@@ -17,7 +20,7 @@ def check_p(p: Any) -> float:
         raise TypeError(f"p must be a number from 1 to math.inf, got {p!r} of type {type(p).__name__}")
     if not p >= 1:  # NaN too
         raise ValueError(f"p must be at least 1 (math.inf is allowed), got {p!r}")
-    return float(p)
+    return float(min(p, _LARGE)) if isinstance(p, int) else p
 
 
 def check_m(m: Any) -> tuple[float, bool]:
@@ -32,7 +35,7 @@ def check_m(m: Any) -> tuple[float, bool]:
         raise ValueError(f"m as a float is a share of the valid pixels in (0, 1], got {m!r}; write a count as an int")
     if not share and m < 1:
         raise ValueError(f"m as an int is a number of pixels and must be at least 1, got {m!r}")
-    return float(m), share
+    return float(m if share else min(m, _LARGE)), share
 
 
 def check_scope_name(scope: Any) -> None:
@@ -52,8 +55,8 @@ def check_scope(scope: Any, pixel_dims: int, shape: torch.Size, what: str) -> No
 def check_losses(losses: Any, mask: Any) -> None:
     if not isinstance(losses, Tensor):
         raise TypeError(f"losses must be a tensor, got {type(losses).__name__}")
-    if not losses.is_floating_point():
-        raise TypeError(f"losses must be of a floating-point dtype, got {losses.dtype}")
+    if losses.dtype not in FLOATS:
+        raise TypeError(f"losses must be of a floating-point dtype of 16 to 64 bits, got {losses.dtype}")
     if losses.ndim == 0:
         raise ValueError("losses must have at least one dimension, got a scalar tensor")
     if mask is None:
@@ -73,17 +76,16 @@ def check_non_negative(losses: Tensor, what: str) -> None:
     if not _device.host_may_look(losses):
         torch._assert_async((~(losses < 0)).all(), f"losspool: {what} must not be negative")
         return
-    smallest = losses.amin()  # NaN where there is one: that is the result's concern
-    if smallest < 0:
-        raise ValueError(f"{what} must not be negative, got {float(smallest)!r}")
+    if bool(torch.lt(losses, 0.0, out=torch.empty_like(losses)).sum()):  # a NaN is the result's concern
+        raise ValueError(f"{what} must not be negative, got {float(losses[losses < 0][0])!r}")
 
 
 def check_logits(input: Any, target: Any) -> None:
     for name, value in (("input", input), ("target", target)):
         if not isinstance(value, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
-    if not input.is_floating_point():
-        raise TypeError(f"input must hold logits of a floating-point dtype, got {input.dtype}")
+    if input.dtype not in FLOATS:
+        raise TypeError(f"input must hold logits of a floating-point dtype of 16 to 64 bits, got {input.dtype}")
     if input.ndim < 2:
         raise ValueError(f"input must have the shape (B, C, ...), got {tuple(input.shape)}")
     if target.is_floating_point():
@@ -118,21 +120,40 @@ def check_enlargement(input: Tensor, target: Tensor, align_corners: Any) -> None
                 f"logits can only be enlarged: input of shape {tuple(input.shape)} is {coarse} {name}, "
                 f"target of shape {tuple(target.shape)} is {fine}"
             )
+    check_align_corners(align_corners)
+
+
+def check_align_corners(align_corners: Any) -> None:
     if not isinstance(align_corners, bool):
         raise TypeError(f"align_corners must be a bool, got {align_corners!r} of type {type(align_corners).__name__}")
 
 
-def check_options(weight: Any, ignore_index: Any, label_smoothing: Any, input: Tensor) -> None:
+def check_options(
+    weight: Any, ignore_index: Any, label_smoothing: Any, input: Tensor, target: Tensor, stats: Any
+) -> None:
+    check_ignore_index(ignore_index)
+    check_smoothing(label_smoothing)
+    check_stats(stats)
+    classes = input.shape[1]
+    if weight is not None:
+        check_class_weight(weight)
+        if weight.shape != (classes,):
+            raise ValueError(f"weight must have the shape ({classes},), one per class, got {tuple(weight.shape)}")
+        _check_device(weight, "weight", input, "input")
+    check_labels(target.long(), classes, ignore_index)
+
+
+def check_ignore_index(ignore_index: Any) -> None:
     if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
         raise TypeError(f"ignore_index must be an int, got {ignore_index!r} of type {type(ignore_index).__name__}")
-    check_smoothing(label_smoothing)
-    if weight is None:
-        return
-    check_class_weight(weight)
-    classes = input.shape[1]
-    if weight.shape != (classes,):
-        raise ValueError(f"weight must have the shape ({classes},), one per class, got {tuple(weight.shape)}")
-    _check_device(weight, "weight", input, "input")
+    if not -(2**63) <= ignore_index < 2**63:
+        raise ValueError(f"ignore_index must fit into 64 bits, got {ignore_index!r}")
+
+
+def check_stats(stats: Any) -> None:
+    if stats is not None and not isinstance(stats, PoolingStats):
+        got = stats.__name__ if isinstance(stats, type) else type(stats).__name__
+        raise TypeError(f"stats must be an instance, losspool.PoolingStats(), got {got}")
 
 
 def check_smoothing(label_smoothing: Any) -> None:
@@ -146,9 +167,13 @@ def check_class_weight(weight: Any) -> None:
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"weight must be a floating-point tensor, got {got}")
+    if weight.ndim != 1:
+        raise ValueError(f"weight must have one dimension, with an entry per class, got {tuple(weight.shape)}")
     if weight.requires_grad:
         raise ValueError("weight requires grad, but class weights are constants of this loss; pass weight.detach()")
     check_non_negative(weight, "class weights")
+    if _device.host_may_look(weight) and not bool(weight.isfinite().all()):
+        raise ValueError(f"class weights must be finite, got {float(weight[~weight.isfinite()][0])!r}")
 
 
 def check_labels(target: Tensor, classes: int, ignore_index: int) -> None:

@@ -9,7 +9,8 @@ from torch import Tensor
 from losspool import _validation as check
 from losspool._distributed import resolve_group, shared_errors
 from losspool.ops.cross_entropy import Enlargement, PixelLoss, pooled_cross_entropy
-from losspool.ops.pooling import Pooled, PoolLosses, Setting
+from losspool.ops.logits import working_dtype
+from losspool.ops.pooling import PoolLosses, Setting
 from losspool.stats import PoolingStats
 
 
@@ -70,15 +71,14 @@ def cross_entropy(
         >>> round(losspool.cross_entropy(logits, labels, p=1.3, m=0.25).item(), 4)
         2.9444
     """
-    group = _resolve(scope, group)
-    with shared_errors(group, _device_of(input)):
+    group = resolve_group(scope, group)
+    fingerprint: list[str] = []
+    with shared_errors(group, _device_of(input), fingerprint):
         check.check_logits(input, target)
         check.check_target_shape(input, target)
         check.check_scope(scope, input.ndim - 2, input.shape, "input")
-        check.check_options(weight, ignore_index, label_smoothing, input)
-        target = target.long()
-        check.check_labels(target, input.shape[1], ignore_index)
-        setting = _setting(p, m, scope, group)
+        check.check_options(weight, ignore_index, label_smoothing, input, target, stats)
+        setting = _setting(p, m, scope, group, input, fingerprint)
     flat = input.flatten(2) if input.ndim > 2 else input.unsqueeze(2)  # (B, C, ...) -> (B, C, N)
     pixel = PixelLoss(ignore_index, float(label_smoothing))
     return _pool_logits(flat, target, weight, pixel, None, setting, stats)
@@ -126,15 +126,14 @@ def upsampled_cross_entropy(
         >>> round(losspool.upsampled_cross_entropy(logits, labels).item(), 4)
         2.9444
     """
-    group = _resolve(scope, group)
-    with shared_errors(group, _device_of(input)):
+    group = resolve_group(scope, group)
+    fingerprint: list[str] = []
+    with shared_errors(group, _device_of(input), fingerprint):
         check.check_logits(input, target)
         check.check_enlargement(input, target, align_corners)
         check.check_scope(scope, 2, input.shape, "input")
-        check.check_options(weight, ignore_index, label_smoothing, input)
-        target = target.long()
-        check.check_labels(target, input.shape[1], ignore_index)
-        setting = _setting(p, m, scope, group)
+        check.check_options(weight, ignore_index, label_smoothing, input, target, stats)
+        setting = _setting(p, m, scope, group, input, fingerprint)
     pixel = PixelLoss(ignore_index, float(label_smoothing))
     enlargement = Enlargement(target.shape[1], target.shape[2], align_corners)
     return _pool_logits(input, target, weight, pixel, enlargement, setting, stats)
@@ -174,10 +173,9 @@ def max_pool(
         >>> losspool.max_pool(torch.tensor([[4.0, 1.0, 2.0, 1.0]]), p=1, m=2).item()
         3.0
     """
-    result, pooled = _pool(losses, p, m, mask, scope, group)
+    result, *pooled = _pool(losses, p, m, mask, scope, group, stats)
     if stats is not None:
-        _fill(stats, pooled, losses.shape)
-        stats.prediction = None
+        _fill(stats, pooled, None, losses.shape)
     return result
 
 
@@ -211,24 +209,31 @@ def pooling_weights(
         >>> losspool.pooling_weights(torch.tensor([[4.0, 1.0, 2.0, 1.0]]), p=1, m=2).tolist()
         [[0.5, 0.0, 0.5, 0.0]]
     """
-    _, pooled = _pool(losses.detach() if isinstance(losses, Tensor) else losses, p, m, mask, scope, group)
-    return pooled.weights.view(losses.shape)
+    losses = losses.detach() if isinstance(losses, Tensor) else losses
+    _, weights, *_ = _pool(losses, p, m, mask, scope, group, None)
+    return weights.view(losses.shape)
 
 
 def _pool(
-    losses: Tensor, p: float, m: float, mask: Tensor | None, scope: str, group: dist.ProcessGroup | None
-) -> tuple[Tensor, Pooled]:
-    group = _resolve(scope, group)
-    with shared_errors(group, _device_of(losses)):
+    losses: Tensor,
+    p: float,
+    m: float,
+    mask: Tensor | None,
+    scope: str,
+    group: dist.ProcessGroup | None,
+    stats: PoolingStats | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    group = resolve_group(scope, group)
+    fingerprint: list[str] = []
+    with shared_errors(group, _device_of(losses), fingerprint):
         check.check_losses(losses, mask)
         check.check_scope(scope, losses.ndim - 1, losses.shape, "losses")
-        setting = _setting(p, m, scope, group)
+        check.check_stats(stats)
         check.check_non_negative(losses.detach() if mask is None else torch.where(mask, losses.detach(), 0.0), "losses")
+        setting = _setting(p, m, scope, group, losses, fingerprint)
     rows = losses.shape[0] if setting.per_image else 1
     flat = losses.reshape(rows, -1) if losses.numel() else losses.reshape(rows, 0)
-    flat_mask = None if mask is None else mask.reshape(flat.shape)
-    result, *rest = PoolLosses.apply(flat, flat_mask, setting)
-    return result, Pooled(result.detach(), *rest)
+    return PoolLosses.apply(flat, None if mask is None else mask.reshape(flat.shape), setting)
 
 
 def _pool_logits(
@@ -241,12 +246,11 @@ def _pool_logits(
     stats: PoolingStats | None,
 ) -> Tensor:
     flat_target = target.reshape(target.shape[0], target[0].numel() if target.shape[0] else 0)
-    loss, *pooled, prediction = pooled_cross_entropy(
+    loss, weights, alpha, tau, valid, prediction = pooled_cross_entropy(
         input, flat_target, weight, pixel, enlargement, setting, stats is not None
     )
     if stats is not None:
-        _fill(stats, Pooled(loss.detach(), *pooled), target.shape)
-        stats.prediction = None if prediction is None else prediction.view(target.shape)
+        _fill(stats, [weights, alpha, tau, valid], prediction, target.shape)
     return loss
 
 
@@ -254,18 +258,20 @@ def _device_of(value: object) -> torch.device:
     return value.device if isinstance(value, Tensor) else torch.device("cpu")
 
 
-def _resolve(scope: str, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
-    return resolve_group(scope, group) if scope == "global" or group is not None else None
+def _setting(
+    p: float, m: float, scope: str, group: dist.ProcessGroup | None, values: Tensor, fingerprint: list[str]
+) -> Setting:
+    pixels, share = check.check_m(m)
+    setting = Setting(check.check_p(p), pixels, share, group, per_image=scope == "image")
+    if group is not None:
+        fingerprint += [f"p = {p!r}", f"m = {m!r}", f"{working_dtype(values)}"]
+    return setting
 
 
-def _setting(p: float, m: float, scope: str, group: dist.ProcessGroup | None) -> Setting:
-    value, share = check.check_m(m)
-    return Setting(check.check_p(p), value, share, group, per_image=scope == "image")
-
-
-def _fill(stats: PoolingStats, pooled: Pooled, shape: torch.Size) -> None:
-    stats.alpha, stats.tau = pooled.alpha, pooled.tau
-    stats.valid = pooled.valid.long()
-    bound = pooled.tau.to(pooled.weights.dtype).unsqueeze(1)
-    stats.saturated = ((pooled.weights >= bound) & (bound > 0)).sum(1)
-    stats.weights = pooled.weights.view(shape)
+def _fill(stats: PoolingStats, pooled: list[Tensor], prediction: Tensor | None, shape: torch.Size) -> None:
+    weights, alpha, tau, valid = pooled
+    stats.alpha, stats.tau, stats.valid = alpha, tau, valid.long()
+    bound = tau.to(weights.dtype).unsqueeze(1)
+    stats.saturated = ((weights >= bound) & (bound > 0)).sum(1)
+    stats.weights = weights.view(shape)
+    stats.prediction = None if prediction is None else prediction.view(shape)

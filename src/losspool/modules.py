@@ -50,6 +50,7 @@ class CrossEntropyLoss(_Pooling):
         group: dist.ProcessGroup | None = None,
     ) -> None:
         super().__init__(p, m, scope, group)
+        check.check_ignore_index(ignore_index)
         check.check_smoothing(label_smoothing)
         if weight is not None:
             check.check_class_weight(weight)
@@ -98,6 +99,7 @@ class UpsampledCrossEntropyLoss(CrossEntropyLoss):
             scope=scope,
             group=group,
         )
+        check.check_align_corners(align_corners)
         self.align_corners = align_corners
 
     def forward(self, input: Tensor, target: Tensor, *, stats: PoolingStats | None = None) -> Tensor:

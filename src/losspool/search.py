@@ -17,8 +17,9 @@ from torch import Tensor
 
 from losspool.census import Census, CensusTaker, Gather, power, take_census
 
-# The start is looked for among so many thresholds, in samples of so many losses, in so much memory.
-_THRESHOLDS, _SAMPLE, _SAMPLE_BUDGET = 32, 4096, 1 << 22
+# The start is the solution of a sample of so many losses, itself started from so many thresholds,
+# unless so many pools would take too much memory for that.
+_SAMPLE, _THRESHOLDS, _MOST_SAMPLED_POOLS = 4096, 16, 64
 # A typical search ends within these rounds; after them Newton takes every third round only.
 _NEWTON_ROUNDS = 3
 
@@ -89,7 +90,7 @@ def newton(
         turn = index % 3 if index >= _NEWTON_ROUNDS else 1
         if turn == 1:
             usable = (room > 0) & (census.largest > 0)
-            step = torch.where(usable, newton_step(census, room, q), 0.0)
+            step = torch.where(usable, newton_step(census.largest, census.total, room, q), 0.0)
             step_bits = _to_bits(step, losses.dtype).maximum(low).minimum(high - 1)
             proposal = torch.where(usable, step_bits, proposal)
             final = final | usable  # a Newton step never falls below α*
@@ -102,29 +103,39 @@ def newton(
     return _from_bits(bits, losses.dtype).double(), census
 
 
-def newton_step(census: Census, room: Tensor, q: float) -> Tensor:
+def newton_step(largest: Tensor, total: Tensor, room: Tensor, q: float) -> Tensor:
     """The root of η's tangent: the α that would be right if {ℓ > θ} were the saturated set."""
-    return census.largest * ((census.total / room).log() / q).exp()
+    return largest * ((total / room).log() / q).exp()
 
 
 def sampled_start(losses: Tensor, pixels: Tensor, q: float) -> Tensor | None:
-    """An estimate of α from at most 4,096 losses of each pool; None where pools are too many for it.
-
-    A Newton step never falls below α*, so the least of the steps from many thresholds is the
-    best of them. With thresholds out of the sample one product of the two gives them all.
-    """
+    """α of at most 4,096 losses of each pool; None where the pool is hardly larger, or pools are many."""
     rows, size = losses.shape
-    most = min(_SAMPLE, _SAMPLE_BUDGET // (_THRESHOLDS * max(rows, 1)))
-    if most < 2 * _THRESHOLDS or size == 0:
+    if size <= 2 * _SAMPLE or rows > _MOST_SAMPLED_POOLS:
         return None
-    sample = losses[:, :: _coprime_stride(size, most)]
-    room = (pixels * (sample.shape[1] / size)).unsqueeze(1)
-    thresholds = sample[:, :: -(-sample.shape[1] // _THRESHOLDS)].clamp(min=torch.finfo(losses.dtype).tiny)  # (R, T)
+    sample = losses[:, :: _coprime_stride(size, _SAMPLE)].contiguous()
+    pixels = pixels * (sample.shape[1] / size)
+    top = sample.amax(1).double()
+    positives = torch.gt(sample, 0.0, out=torch.empty_like(sample)).sum(1).double()
+    solvable = torch.isfinite(top) & (positives >= pixels)
+    start = _best_of_many_steps(sample, pixels, q)
+    _, census = newton(sample, top, positives, pixels, solvable, q, start=start, gather=None)
+    room = pixels - census.above
+    usable = solvable & (room > 0) & (census.largest > 0)
+    return torch.where(usable, newton_step(census.largest, census.total, room, q), math.inf)
+
+
+def _best_of_many_steps(sample: Tensor, pixels: Tensor, q: float) -> Tensor:
+    """A Newton step never falls below α*, so the least of the steps from many thresholds is the best.
+
+    With thresholds out of the sample one product of the two gives them all.
+    """
+    thresholds = sample[:, :: sample.shape[1] // _THRESHOLDS].clamp(min=torch.finfo(sample.dtype).tiny)  # (R, T)
     ratio = sample.unsqueeze(1) / thresholds.unsqueeze(2)  # (R, T, S)
     above = torch.gt(ratio, 1.0, out=torch.empty_like(ratio))
-    room = room - above.sum(2, dtype=torch.float64)
-    total = power(ratio.mul_(above.neg_().add_(1.0)), q).sum(2, dtype=torch.float64)
-    steps = newton_step(Census(room, thresholds.double(), total), room, q)
+    room = pixels.unsqueeze(1) - above.sum(2).double()
+    total = power(ratio.mul_(above.neg_().add_(1.0)), q).sum(2).double()
+    steps = newton_step(thresholds.double(), total, room, q)
     return torch.where(room > 0, steps, math.inf).amin(1)
 
 

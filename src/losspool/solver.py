@@ -72,12 +72,15 @@ def solve(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | N
 def weights(losses: Tensor, solution: Solution, p: float) -> Tensor:
     """w* of every pixel in the shape and dtype of ``losses``: τ·min(1, (ℓ/α)^(q-1)), 0 where void."""
     dtype = losses.dtype
-    exponent = conjugate_exponent(p) - 1.0 if p < 2.0 else 1.0 / (p - 1.0)  # q - 1 without cancellation
+    exponent = min(1.0 / (p - 1.0), INFINITE_Q) if p > 1.0 else INFINITE_Q  # q - 1, without cancellation
     unsaturated = solution.reference > 0
-    divisor, shift = _divisor(solution.reference, exponent, dtype)
+    # ℓ/u is precise but may underflow. For q near 1 the weight there is still of the order of τ, and
+    # for such q the rounding of log ℓ does no harm: there nothing is divided.
+    divide = exponent > 1 / 3
+    divisor = torch.where(unsaturated & divide, solution.reference, 1.0)
+    shift = solution.log_scale - (0.0 if divide else exponent * solution.reference.log())
     # Without an unsaturated positive loss every positive one gets τ: any large shift will do.
-    shift = torch.where(unsaturated, solution.log_scale + shift, math.inf)
-    divisor = torch.where(unsaturated, divisor, 1.0)
+    shift = torch.where(unsaturated, shift, math.inf)
     # Zero losses and weights that underflow get an exact zero; their logarithms would be slow.
     info = torch.finfo(dtype)
     floor = divisor * ((lowest_exponent(dtype) - shift) / exponent).exp()
@@ -145,20 +148,6 @@ def _bound(count: Tensor, pixels: Tensor, p: float) -> Tensor:
     """τ = n^(-1/q)·m^(-1/p), and 0 for a pool without valid pixels."""
     inverse_p = 1.0 / p
     return torch.where(count > 0, count.pow(inverse_p - 1.0) * pixels.pow(-inverse_p), 0.0)
-
-
-def _divisor(reference: Tensor, exponent: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """What to divide losses by, and what this adds to the logarithm of the weights.
-
-    ℓ/u underflows where the losses span more than the dtype's range. That is harmless where
-    (ℓ/u)^(q-1) underflows as well, but for q near 1 such a weight is still of the order of τ:
-    there a far smaller divisor moves the quotients into the dtype's upper half.
-    """
-    if exponent > 1 / 3:
-        return reference, torch.zeros_like(reference)
-    info = torch.finfo(dtype)
-    divisor = (reference * 2.0 ** -int(0.8 * math.log2(info.max))).clamp(min=info.tiny)
-    return divisor, exponent * (divisor / torch.where(reference > 0, reference, 1.0)).log()
 
 
 def _sum_above(losses: Tensor, theta: Tensor, gather: Gather | None) -> Tensor:

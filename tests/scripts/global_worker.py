@@ -37,7 +37,7 @@ if job.startswith("bad"):
     if rank == 1:
         target[0, 0, 0] = 77 if job == "bad-label" else target[0, 0, 0]
         target = target[:, 1:] if job == "bad-shape" else target
-        m = "a quarter" if job == "bad-setting" else m
+        m = {"bad-setting": "a quarter", "bad-agreement": 0.5}.get(job, m)
     try:
         losspool.cross_entropy(alone(images[mine]), target, **{**options, "m": m}, scope="global")
     except (TypeError, ValueError) as error:
@@ -69,10 +69,14 @@ elif job == "subgroup":
         close(value.detach(), losspool.cross_entropy(alone(part), part_labels, **options, scope="batch").detach())
         print("ok")
 else:
+    pool = losspool.cross_entropy
+    if job == "upsampled":
+        pool = losspool.upsampled_cross_entropy
+        labels = labels.repeat_interleave(3, 1).repeat_interleave(3, 2)
     shared = nn.parallel.DistributedDataParallel(copy.deepcopy(alone))
-    together = losspool.cross_entropy(shared(images[mine]), labels[mine], **options, scope="global")
+    together = pool(shared(images[mine]), labels[mine], **options, scope="global")
     together.backward()
-    expected = losspool.cross_entropy(alone(images), labels, **options, scope="batch")
+    expected = pool(alone(images), labels, **options, scope="batch")
     expected.backward()
     close(together.detach(), expected.detach())
     for got, wanted in zip(shared.parameters(), alone.parameters(), strict=True):

@@ -55,7 +55,7 @@ def pooled_cross_entropy(
     if enlargement is not None:
         size, align = (enlargement.height, enlargement.width), enlargement.align_corners
         logits = F.interpolate(logits.to(working_dtype(logits)), size, mode="bilinear", align_corners=align).flatten(2)
-    return _FusedCrossEntropy.apply(logits, target, class_weight, pixel, setting, predict)
+    return _FusedCrossEntropy.apply(logits, target.long(), class_weight, pixel, setting, predict)
 
 
 class _BlockwiseCrossEntropy(torch.autograd.Function):
@@ -90,7 +90,7 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
         weights = weights.view(target.shape)
         result = source.gradient()
         for place in source.places():
-            block, labels = source.read(place), target[place.images, place.pixels]
+            block, labels = source.read(place), target[place.images, place.pixels].long()
             factors = weights[place.images, place.pixels] * (scale if scale.shape[0] == 1 else scale[place.images])
             hard, soft, total = _shares(factors, labels, class_weight, pixel=ctx.pixel, classes=block.shape[1])
             indices = labels.clamp(0, block.shape[1] - 1).unsqueeze(1)  # for void any class: its share is 0
@@ -165,10 +165,10 @@ def _read_losses(
     0 times that in the backward pass is not 0.
     """
     losses = torch.empty(target.shape, dtype=source.scratch.dtype, device=target.device)
-    prediction = torch.empty_like(target) if predict else None
+    prediction = torch.empty_like(target, dtype=torch.int64) if predict else None
     clean = _device.host_may_look(target)
     for place in source.places():
-        block, labels = source.read(place), target[place.images, place.pixels]
+        block, labels = source.read(place), target[place.images, place.pixels].long()
         logs = source.scratch.second(block.shape)
         pixel_losses = _pixel_losses(block, labels, class_weight, pixel, logs)
         # The solver wants a void pixel negative, and its loss is 0 so far.

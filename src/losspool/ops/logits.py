@@ -79,7 +79,7 @@ class CoarseLogits:
         self._align = align_corners
         coarse = logits.shape[2]
         identity = torch.eye(coarse, dtype=working_dtype(logits), device=logits.device)
-        self._rows = F.interpolate(  # (H, h): each row interpolates between two coarse rows
+        self._rows = F.interpolate(  # (h, H): each of the H rows interpolates between two coarse ones
             identity.view(1, coarse, coarse, 1), (height, 1), mode="bilinear", align_corners=align_corners
         ).view(coarse, height)
         classes = logits.shape[1]
@@ -97,9 +97,16 @@ class CoarseLogits:
         begin, end = place.rows
         low, high = self._coarse_rows(begin, end)
         coarse = self._logits[place.images, :, low:high].to(self._rows.dtype)
+        # A class that is ruled out by -inf stays so, but 0·(-inf) would rule out everything.
+        coarse = coarse.clamp(min=torch.finfo(coarse.dtype).min / 4)
         wide = F.interpolate(coarse, (high - low, self._size[1]), mode="bilinear", align_corners=self._align)
+        rows = self._rows[low:high, begin:end]
         out = self.scratch.first(torch.Size((*wide.shape[:2], end - begin, wide.shape[3])))
-        return torch.matmul(self._rows[low:high, begin:end].T, wide, out=out).flatten(2)
+        if _device.host_may_look(wide) and bool(wide.sum().isfinite()):
+            torch.matmul(rows.T, wide, out=out)
+        else:
+            _blend(rows, wide, out)
+        return out.flatten(2)
 
     def gradient(self) -> Tensor:
         return torch.zeros_like(self._logits, dtype=self._rows.dtype)
@@ -128,6 +135,16 @@ class CoarseLogits:
             scale = coarse / height
             first, last = (begin + 0.5) * scale - 0.5, (end - 0.5) * scale - 0.5
         return max(math.floor(first - 1e-3), 0), min(math.floor(last + 1e-3) + 2, coarse)
+
+
+def _blend(rows: Tensor, wide: Tensor, out: Tensor) -> None:
+    """``rows.T @ wide`` by the two coarse rows of each row alone: what is not finite stays where it is."""
+    first = (rows > 0).to(torch.int8).argmax(0)
+    second = (first + 1).clamp(max=rows.shape[0] - 1)
+    shares = rows.gather(0, torch.stack([first, second]))  # (2, strip rows)
+    torch.mul(wide.index_select(2, first), shares[0].unsqueeze(1), out=out)
+    other = wide.index_select(2, second).mul_(shares[1].unsqueeze(1))
+    out.add_(torch.where(((shares[1] > 0) & (second > first)).unsqueeze(1), other, 0.0))
 
 
 class Scratch:
