@@ -12,7 +12,7 @@ help:  ## list the targets
 
 setup: $(SETUP)  ## make the environment in .venv
 
-# The constraints name a CPU build of torch; without them pip would fetch gigabytes of CUDA.
+# The constraints pin what is tested; an unpinned torch may bring gigabytes of CUDA.
 $(SETUP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'

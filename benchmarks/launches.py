@@ -35,10 +35,13 @@ class Ledger(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
         if function.name().removeprefix("aten::").split(".")[0] not in FREE:
-            tensors = [leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, Tensor)]
-            sizes = {(tensor.data_ptr(), tensor.shape): tensor.numel() * tensor.element_size() for tensor in tensors}
+            given = kwargs or {}
+            outputs = tree_leaves(result)  # an in-place operator reads and writes its tensor: it counts twice
+            inputs = tree_leaves((args, {name: value for name, value in given.items() if name != "out"}))
             self.launches += 1
-            self.bytes += sum(sizes.values())
+            self.bytes += sum(
+                leaf.numel() * leaf.element_size() for leaf in inputs + outputs if isinstance(leaf, Tensor)
+            )
         return result
 
 

@@ -10,6 +10,7 @@ import torch
 
 import problems
 import tolerances
+from certificate import violations
 from losspool import _device, max_pool, reference, solver
 from losspool.modules import LossMaxPooling
 
@@ -25,12 +26,6 @@ def path(request, monkeypatch):
 def solved(losses, p, m):
     solution = solver.solve(losses.unsqueeze(0), p=p, m=m, share=False)
     return solution, solver.weights(losses.unsqueeze(0), solution, p).squeeze(0)
-
-
-def norm(values, order):
-    """The p-norm relative to the largest entry: torch's own overflows at large orders."""
-    largest = values.max()
-    return largest * torch.linalg.vector_norm(values / largest, order) if largest > 0 else largest
 
 
 def assert_exact(losses, p, m, truth, name):
@@ -54,23 +49,10 @@ def test_float32_losses_agree_with_the_reference(n, path):
 
 @pytest.mark.parametrize("n", problems.SIZES)
 def test_float64_solutions_are_certified(n, path):
-    """Feasible, and the primal value equals the dual value g(λ*) of the paper's Eq. (6)."""
+    """Both norms within their bounds, and the primal value equals the dual value g(λ*)."""
     for name, losses, m in problems.matrix(n):
-        losses = losses.double()
         for p in problems.P_VALUES if path == "host" else (1.0, 1.01, 1.3, 10.0):
-            solution, w = solved(losses, p, m)
-            tau, alpha = float(solution.tau), float(solution.alpha)
-            gamma = n ** (1 / p - 1)
-            within = 1 + tolerances.CERTIFICATE
-            assert w.max() <= tau * within, (name, p, m)
-            assert norm(w, p) <= gamma * within, (name, p, m)
-            surplus = (losses - alpha).clamp(min=0)
-            q = p / (p - 1) if p > 1 else math.inf
-            dual = tau * surplus.sum() + gamma * norm(losses - surplus, q)
-            primal = w @ losses
-            scale = tolerances.CERTIFICATE * float(primal)
-            assert abs(float(primal - dual)) <= scale, (name, p, m)
-            assert abs(float(primal - solution.value)) <= scale, (name, p, m)
+            assert max(violations(losses, p, m)) <= tolerances.CERTIFICATE, (name, p, m)
 
 
 def precise(losses, p, m):
@@ -95,7 +77,7 @@ def precise(losses, p, m):
 @pytest.mark.parametrize("n", [n for n in problems.SIZES if n <= 100])
 def test_solver_and_reference_agree_with_arbitrary_precision(n):
     for name, losses, m in problems.matrix(n):
-        for p in (1.001, 1.1, 1.3, 3.0, 1000.0) if n < 100 else (1.001, 1.3):
+        for p in (1.001, 1.01, 1.1, 1.3, 1.7, 2.0, 3.0, 10.0, 1000.0) if n < 100 else (1.001, 1.3, 10.0):
             if m == n:
                 continue
             value, shares, tau = precise(losses, p, m)
@@ -106,10 +88,15 @@ def test_solver_and_reference_agree_with_arbitrary_precision(n):
 
 
 @pytest.mark.parametrize("p", [1.0, 1.1, 1.3, 2.0, 3.0, math.inf])
-def test_agrees_with_a_convex_solver(p):
-    g = torch.Generator().manual_seed(5)
-    n, m = 40, 9.5
-    losses = torch.rand(n, generator=g) + 0.1
+@pytest.mark.parametrize("m", [1.0, 9.5, 30.0])
+@pytest.mark.parametrize("kind", ["uniform", "exponential", "clusters"])
+def test_agrees_with_a_convex_solver(p, m, kind):
+    n = 40
+    losses = {
+        "uniform": problems.losses(n)["uniform"] + 0.1,
+        "exponential": problems.losses(n)["exponential"] + 0.1,
+        "clusters": torch.cat([torch.full((20,), 0.2), torch.full((15,), 1.0), torch.full((5,), 3.0)]),
+    }[kind]
     w = cvxpy.Variable(n)
     gamma = n ** (1 / p - 1)
     tau = gamma * m ** (-1 / p)
@@ -121,7 +108,8 @@ def test_agrees_with_a_convex_solver(p):
     solution, weights = solved(losses, p, m)
     assert float(solution.value) == pytest.approx(best, rel=tolerances.SOLVER)
     # Weights are determined less well than the value: the solver stops where the value hardly moves.
-    numpy.testing.assert_allclose(weights.double().numpy() / tau, w.value / tau, atol=2e-3)
+    if kind != "clusters":  # where ties at p = 1 may share in any way
+        numpy.testing.assert_allclose(weights.double().numpy() / tau, w.value / tau, atol=5e-3)
 
 
 @pytest.mark.parametrize("p", problems.P_VALUES)

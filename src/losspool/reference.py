@@ -1,7 +1,8 @@
 """Algorithm 1 of the paper, literally: sort, walk, stop. Float64, for tests and benchmarks only.
 
 The one liberty: the running sum a_i = Σ ℓ^q is kept as its logarithm, because near p = 1 the
-plain sum overflows or underflows even in float64. Index slips of the paper's text are listed in
+plain sum overflows or underflows even in float64. Below p = 1.001 (and above 1) it loses digits
+itself: q times a rounded logarithm is all that is left of the losses. Index slips of the paper's text are listed in
 ``docs/derivation.md``; this follows the algorithm box, which is right for p > 1.
 """
 
