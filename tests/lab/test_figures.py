@@ -45,7 +45,6 @@ def test_lines_are_the_reference_weights():
         for line, weights in zip(axes.lines, expected, strict=True):
             assert list(line.get_xdata()) == list(range(1, 101))
             drawn = torch.as_tensor(line.get_ydata()) / 100
-            # at p = 1 the reference's weights come out as float32
             assert (drawn - weights).abs().max() <= 1e-12
 
 

@@ -172,7 +172,9 @@ def main() -> int:
         for count, (mutant, alive) in enumerate(zip(chosen, pool.map(survives, chosen), strict=True), 1):
             survivors += [mutant[0]] if alive else []
             print(f"\r{count} of {len(chosen)} mutants, {len(survivors)} survive", end="", flush=True)
-    print("".join(f"\n  {name}" for name in survivors))
+            if alive:
+                print(f"\n  {mutant[0]}", flush=True)
+    print()
     return int(bool(survivors))
 
 
