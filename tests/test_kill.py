@@ -16,6 +16,12 @@ def test_solver(n, path, monkeypatch):  # noqa: F811
             assert_exact(losses, p, m, reference.pool(losses, p=p, m=m), name)
 
 
+@pytest.mark.parametrize("p", [1.0, 1.01, 1.3])
+def test_pools_that_are_large_enough_to_be_sampled(p):
+    for name, losses in problems.losses(20_000).items():
+        assert_exact(losses, p, 5000.0, reference.pool(losses, p=p, m=5000), name)
+
+
 def test_pools_of_every_kind_in_one_batch(path):  # noqa: F811
     """Solvable, all zero, partly and wholly void, broken: side by side."""
     g = torch.Generator().manual_seed(0)
@@ -45,5 +51,28 @@ def test_pools_of_every_kind_in_one_batch(path):  # noqa: F811
 def test_counts_and_shares_of_pixels():
     losses = torch.rand(1, 40, generator=torch.Generator().manual_seed(1))
     for m, share, pixels in ((0.25, True, 10), (1e-9, True, 1), (1.0, True, 40), (7.0, False, 7), (90.0, False, 40)):
-        value = float(solver.solve(losses, p=1.7, m=m, share=share).value)
-        assert value == pytest.approx(reference.pool(losses, p=1.7, m=pixels).value, rel=1e-6)
+        solution = solver.solve(losses, p=1.7, m=m, share=share)
+        assert float(solution.value) == pytest.approx(reference.pool(losses, p=1.7, m=pixels).value, rel=1e-6)
+        assert float(solution.tau) == pytest.approx(40 ** (1 / 1.7 - 1) * pixels ** (-1 / 1.7), rel=1e-9)
+
+
+def test_zeros_count_where_all_pixels_do():
+    losses = torch.tensor([[3.0, 0.0, 1.0, 0.0]])
+    for p, m, weight in ((1.3, 4.0, 0.25), (float("inf"), 1.0, 0.25), (1.3, 3.0, 0.0)):
+        weights = solver.weights(losses, solver.solve(losses, p=p, m=m, share=False), p)
+        assert weights[0, 1].item() == weight
+
+
+def test_exactly_m_positive_losses_have_a_positive_root():
+    losses = torch.tensor([[3.0, 0.0, 2.0, 0.0, 1.5]])
+    assert float(solver.solve(losses, p=1.3, m=3.0, share=False).alpha) == pytest.approx(1.5, rel=1e-6)
+    assert float(solver.solve(losses, p=1.3, m=3.5, share=False).alpha) == 0
+
+
+@pytest.mark.parametrize("p", [1.0, 1.3, 10.0])
+def test_two_ranks_with_the_same_losses_are_one_with_all_of_them_twice(p, path):  # noqa: F811
+    losses = problems.losses(300)["log-normal 3"].view(3, 100)
+    together = solver.solve(torch.cat([losses, losses], 1), p=p, m=0.3, share=True)
+    apart = solver.solve(losses, p=p, m=0.3, share=True, gather=lambda tensor: torch.stack([tensor, tensor]))
+    for got, expected in zip(apart, together, strict=True):
+        torch.testing.assert_close(got.double(), expected.double(), rtol=1e-6, atol=1e-6)

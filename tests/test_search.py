@@ -79,8 +79,9 @@ def test_pools_of_a_batch_do_not_disturb_each_other():
 
 def test_blocks_do_not_change_the_result(monkeypatch):
     losses = torch.stack([problems.losses(5000)[name] for name in ("exponential", "log-normal 6", "ties")])
-    whole = solve(losses, 1.3)
+    whole = [solve(losses, p) for p in (1.0, 1.3)]
     monkeypatch.setattr(census, "_BLOCK", 1000)
-    parts = solve(losses, 1.3)
-    torch.testing.assert_close(parts.value, whole.value, rtol=1e-6, atol=0)
-    torch.testing.assert_close(parts.alpha, whole.alpha, rtol=1e-6, atol=0)
+    for expected, p in zip(whole, (1.0, 1.3), strict=True):
+        parts = solve(losses, p)
+        torch.testing.assert_close(parts.value, expected.value, rtol=1e-6, atol=0)
+        torch.testing.assert_close(parts.alpha, expected.alpha, rtol=1e-6, atol=0)

@@ -51,7 +51,7 @@ def solve(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | N
     theta, census = _saturated_set(losses, top, positives, pixels, solvable, q, gather)
 
     # log(α/u) = log(total/room)/q, so log(w/τ) at u is (q-1)·log(u/α) = -log(total/room)/p.
-    unsaturated = solvable & (census.largest > 0)
+    unsaturated = census.largest > 0
     room = pixels - census.above
     log_ratio = torch.where(unsaturated, (census.total / room).log(), 0.0)
     alpha = torch.where(unsaturated, census.largest * (log_ratio / q).exp(), 0.0)
