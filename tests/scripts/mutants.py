@@ -84,6 +84,19 @@ HARMLESS = {
     "newton: room > 0  →  room >= 0",
     "newton: census.largest > 0  →  census.largest >= 0",
     "newton: 0.0  →  1.0",
+    "__call__: self._q == INFINITE_Q  →  self._q != INFINITE_Q",  # kept powers or fresh ones: the same sums
+    "__call__: not self._computed  →  self._computed",  # the first threshold is above the reference anyway
+    "__call__: largest > 0  →  largest >= 0",
+    "__call__: total < self._WEAK  →  total <= self._WEAK",
+    "__call__: 1.0  →  2.0",  # how far the reference lies above the threshold
+    "__init__: 32  →  33",
+    "__init__: 0  →  1",
+    "take_census: 1  →  2",  # merging one part with nothing
+    "_merge: top > 0  →  top >= 0",  # a sum that is zero
+    "_merge: 0.0  →  1.0",
+    "_merge: 1.0  →  2.0",
+    "_block_census: 0  →  1",
+    "_block_census: 1.0  →  2.0",
     "solve: census.largest > 0  →  census.largest >= 0",  # α is 0 either way
     "solve: 0.0  →  1.0",
     "weights: solution.reference > 0  →  solution.reference >= 0",
