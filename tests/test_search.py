@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import problems
-from losspool import _device, census, search, solver
+from losspool import _device, census, reference, search, solver
 
 
 @pytest.fixture
@@ -85,3 +85,12 @@ def test_blocks_do_not_change_the_result(monkeypatch):
         parts = solve(losses, p)
         torch.testing.assert_close(parts.value, expected.value, rtol=1e-6, atol=0)
         torch.testing.assert_close(parts.alpha, expected.alpha, rtol=1e-6, atol=0)
+
+
+def test_a_step_that_rounds_to_just_below_the_root_does_not_end_the_search(monkeypatch):
+    """There the losses at α* count as saturated and leave no room; the search must go on."""
+    original = search.newton_step
+    monkeypatch.setattr(search, "newton_step", lambda *args: original(*args) * (1 - 2.0**-18))
+    losses = torch.tensor([[1.5 * (1 + 100 * 2.0**-23)] + [1.5] * 10 + [1e-6]])
+    solution = solver.solve(losses, p=1.7, m=11.0, share=False)
+    assert float(solution.value) == pytest.approx(reference.pool(losses, p=1.7, m=11).value, rel=1e-6)
