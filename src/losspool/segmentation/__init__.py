@@ -1,0 +1,1 @@
+"""The paper's segmentation system, built on the loss: data, sampling, models, training, evaluation."""

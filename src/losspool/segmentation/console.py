@@ -1,0 +1,30 @@
+"""Where words and progress bars go: one console, standard error, so that output can be piped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+Item = TypeVar("Item")
+
+console = Console(stderr=True, highlight=False)
+
+
+def progress_bar() -> Progress:
+    """Text, bar, count and time left; it vanishes when done, and is silent where nobody watches."""
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def track(items: Iterable[Item], total: int, text: str) -> Iterator[Item]:
+    """The items, with a progress bar beside them."""
+    with progress_bar() as progress:
+        yield from progress.track(items, total=total, description=text)
+
+
+def plain(text: str) -> str:
+    """The text with everything that could steer a terminal shown instead of sent: names come from outside."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

@@ -1,0 +1,1 @@
+"""Datasets behind one small protocol, the class index, and augmentation."""

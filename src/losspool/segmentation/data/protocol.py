@@ -1,0 +1,55 @@
+"""What every dataset offers, and all that the rest of the system asks of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+Pixels = NDArray[np.uint8]
+
+IGNORE = 255
+"""The label of void pixels in every decoded label, whatever the files say."""
+
+
+@dataclass(frozen=True)
+class ClassInfo:
+    """A class as people see it: its name, and its colour in pictures."""
+
+    name: str
+    color: tuple[int, int, int]
+
+
+class Dataset(Protocol):
+    """Images with labels, by index, in an order that depends on the data alone.
+
+    Decoded labels hold ``0 … len(classes) - 1``, and ``IGNORE`` where a pixel is void. Reading
+    is thread-safe and raises :class:`losspool.segmentation.errors.BrokenFileError` with the file's name.
+    """
+
+    @property
+    def name(self) -> str:
+        """The dataset's name and split, for people: ``camvid/train``."""
+
+    @property
+    def classes(self) -> Sequence[ClassInfo]:
+        """The classes, in the order of their labels."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """One name per image, unique, stable: the file's path below the split, without suffix."""
+
+    def __len__(self) -> int: ...
+
+    def image(self, index: int) -> Image.Image:
+        """RGB, decoded. A Pillow image, because a crop of it can be resampled without copying all of it first."""
+
+    def label(self, index: int) -> Pixels:
+        """(H, W), the size of the image, read-only."""
+
+    def fingerprint(self) -> str:
+        """Changes when any label may have changed; a cache made from the labels is kept under it."""

@@ -1,0 +1,58 @@
+"""One scene from its seed, split and index: the only way in which scenes come about."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from losspool.segmentation.data.protocol import Pixels
+from losspool.segmentation.data.streets.canvas import Canvas, mix
+from losspool.segmentation.data.streets.classes import VOID
+from losspool.segmentation.data.streets.dice import Dice
+from losspool.segmentation.data.streets.ground import paint_ground, paint_sky
+from losspool.segmentation.data.streets.light import draw_light, expose
+from losspool.segmentation.data.streets.street import Stage, draw_camera, draw_street
+from losspool.segmentation.data.streets.things import draw_things
+from losspool.segmentation.data.streets.walls import paint_walls
+
+VERSION = 1
+"""Of the generator: raise it with any change that changes a scene, so that no cache outlives its labels."""
+HOODS = 0.45
+"""How often the bonnet of the camera's own car is in the picture."""
+
+
+class Scene(NamedTuple):
+    """What :func:`scene` draws: (H, W, 3) RGB, and two (H, W) maps of the same size; read-only."""
+
+    image: Pixels
+    label: Pixels
+    looks: Pixels
+
+
+def scene(seed: int, split: str, index: int, size: tuple[int, int]) -> Scene:
+    """Deterministic in all that it takes, on every machine."""
+    dice = Dice("streets", seed, split, index)
+    stage = Stage(Canvas(size), draw_camera(dice.fork("camera"), size), draw_light(dice.fork("light")))
+    street = draw_street(dice.fork("street"))
+    paint_sky(stage, dice.fork("sky"))
+    paint_ground(stage, street, dice.fork("ground"))
+    paint_walls(stage, street, dice.fork("walls"))
+    for thing in draw_things(dice.fork("things"), street):
+        thing.draw(stage)
+    _hood(stage, dice.fork("hood"))
+    image = expose(stage.canvas, stage.light, dice.fork("sensor"))
+    drawn = Scene(image, stage.canvas.label.copy(), stage.canvas.looks.copy())
+    for pixels in drawn:
+        pixels.setflags(write=False)  # a dataset hands out the scenes that it keeps
+    return drawn
+
+
+def _hood(stage: Stage, dice: Dice) -> None:
+    """The bonnet of the camera's own car, in the picture of some: void."""
+    if not dice.chance(HOODS):
+        return
+    canvas, light = stage.canvas, stage.light
+    middle, high = canvas.width * dice.uniform(0.45, 0.55), canvas.height * dice.uniform(0.03, 0.08)
+    tone = dice.uniform(0.08, 0.45)
+    color = light.on((tone, tone, tone * 1.05), 0.0)
+    shine = mix(color, light.haze, 0.35)
+    canvas.ellipse((middle, canvas.height), (canvas.width * 0.62, high), shine, VOID, foot=color)

@@ -1,0 +1,87 @@
+"""The augmented VOC training set, from VOC and SBD as they are downloaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from losspool.segmentation.console import track
+from losspool.segmentation.data.files import existing_folder
+from losspool.segmentation.data.images import read_values, size_of
+from losspool.segmentation.data.lists import read_list
+from losspool.segmentation.data.protocol import Pixels
+from losspool.segmentation.data.voc import AUGMENTED, CLASSES, LISTS, voc_color, voc_folder
+from losspool.segmentation.errors import BrokenFileError, UserError
+from losspool.segmentation.parallel import in_threads
+from losspool.segmentation.storage import replacing
+
+EXPECTED = 10_582
+"""Images in the augmented set that everyone trains on, the paper too."""
+_PALETTE = [channel for index in range(256) for channel in voc_color(index)]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    folder: Path
+    list_file: Path
+    images: int
+    from_sbd: int
+
+
+def prepare_voc(voc: Path, sbd: Path) -> Prepared:
+    """Write SegmentationClassAug and the list ``trainaug.txt``.
+
+    The list holds VOC's train images and all of SBD's, without VOC's val images. A label is VOC's
+    own where VOC has one, because its outlines are finer, else SBD's. The list is written last:
+    while it is missing nobody takes a half-made folder for a whole one.
+    """
+    folder = voc_folder(existing_folder(voc, "the folder of VOC"))
+    source = _sbd_folder(existing_folder(sbd, "the folder of SBD"))
+    train, val = (read_list(folder / LISTS / f"{split}.txt") for split in ("train", "val"))
+    of_sbd = {name for split in ("train", "val") for name in read_list(source / f"{split}.txt")}
+    names = sorted((of_sbd | set(train)) - set(val))
+    own = set(train)
+    target = folder / "SegmentationClassAug"
+    target.mkdir(exist_ok=True)
+
+    def write(name: str) -> None:
+        path = folder / "SegmentationClass" / f"{name}.png" if name in own else source / "cls" / f"{name}.mat"
+        label = np.asarray(read_values(path), np.uint8) if name in own else _read_mat(path)
+        if label.shape != size_of(folder / "JPEGImages" / f"{name}.jpg"):
+            raise BrokenFileError(path, "its size differs from the image's")
+        image = Image.fromarray(label)
+        image.putpalette(_PALETTE)
+        image.save(target / f"{name}.png")
+
+    for _ in track(in_threads(write, names), len(names), "Writing SegmentationClassAug"):
+        pass
+    list_file = folder / LISTS / f"{AUGMENTED}.txt"
+    with replacing(list_file) as partial:
+        partial.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    return Prepared(target, list_file, len(names), sum(name not in own for name in names))
+
+
+def _sbd_folder(root: Path) -> Path:
+    for folder in (root, root / "dataset", root / "benchmark_RELEASE" / "dataset"):
+        if (folder / "cls").is_dir():
+            return folder
+    raise UserError(f"{root}: neither this folder nor benchmark_RELEASE/dataset below it holds SBD's folder 'cls'")
+
+
+def _read_mat(path: Path) -> Pixels:
+    try:
+        from scipy.io import loadmat
+    except ImportError:
+        raise UserError("reading SBD's .mat files needs scipy: pip install 'losspool[voc]'") from None
+    if not path.exists():
+        raise BrokenFileError(path, "the file does not exist")
+    try:
+        label = np.asarray(loadmat(path)["GTcls"]["Segmentation"][0, 0])
+    except Exception as error:  # scipy's reader raises whatever a damaged file leads it to
+        raise BrokenFileError(path, f"not a label file of SBD ({error})") from None
+    if label.ndim != 2 or label.dtype != np.uint8 or ((label >= len(CLASSES)) & (label != 255)).any():
+        raise BrokenFileError(path, "GTcls.Segmentation is not an image of VOC's labels")
+    return label

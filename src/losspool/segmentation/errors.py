@@ -1,0 +1,21 @@
+"""What a user can mend. Anything else that leaves this package is a bug."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class UserError(Exception):
+    """A mistake outside the code: one sentence that names the value, the file or the field."""
+
+
+class BrokenFileError(UserError):
+    """A file of a dataset that is missing, damaged or does not fit its partner."""
+
+    def __init__(self, path: Path | str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[BrokenFileError], tuple[Path | str, str]]:
+        return BrokenFileError, (self.path, self.problem)  # it crosses from loader workers to the trainer

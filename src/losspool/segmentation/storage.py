@@ -1,0 +1,40 @@
+"""Writing files so that a reader sees the old one or the new one, never a part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from losspool.segmentation.errors import UserError
+
+PARTIAL = ".partial"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Write to the path given here; when the block ends well it takes the place of ``path``, on disk for certain.
+
+    If the block or the disk fails, ``path`` is as it was and nothing is left behind.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield partial
+        with open(partial, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        _sync_folder(path.parent)  # the new name, too, must survive a power cut
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or error})") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
