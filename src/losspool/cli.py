@@ -1,0 +1,112 @@
+"""The command table. Every command is a few lines: it reads its arguments and calls the system."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import typer
+except ImportError:
+    sys.exit("the losspool command needs more than the loss: pip install 'losspool[train]'")
+
+from rich.console import Console
+
+from losspool.segmentation.console import console, plain
+from losspool.segmentation.errors import UserError
+
+app = typer.Typer(
+    help="Train segmentation networks with loss max-pooling.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+data = typer.Typer(help="Check and prepare datasets.", no_args_is_help=True)
+prepare = typer.Typer(help="Turn downloads into datasets.", no_args_is_help=True)
+app.add_typer(data, name="data")
+data.add_typer(prepare, name="prepare")
+
+
+@app.callback()
+def _losspool() -> None:
+    """Commands below this one have names of their own, even while there is only one."""
+
+
+@app.command("train")
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A recipe, or the config.yaml of a run.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Such as method=lmp loss.p=1.5 train.steps=500.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder; runs/<recipe>-<method>-<seed> without it.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped, or start it.")] = False,
+) -> None:
+    """Train a network."""
+    from losspool.segmentation.interrupt import Interrupted
+    from losspool.segmentation.recipes import load_config
+    from losspool.segmentation.train import Trainer
+
+    config = load_config(recipe, overrides or [])
+    folder = out or Path("runs") / f"{config.recipe}-{config.method}-{config.seed}"
+    trainer = Trainer(config, folder, resume=resume)
+    try:
+        trainer.run()
+    except Interrupted as stopped:
+        again = shlex.join(["losspool", "train", str(recipe), *(overrides or []), "--out", str(folder), "--resume"])
+        console.print(plain(f"stopped at step {trainer.state.step}; go on with: {again}"), markup=False, soft_wrap=True)
+        raise typer.Exit(128 + stopped.signal) from None
+    console.print(plain(f"finished: {folder}"), markup=False, soft_wrap=True)
+
+
+@data.command("check")
+def data_check(
+    name: Annotated[str, typer.Argument(help="cityscapes, voc, camvid, folder or streets.")],
+    root: Annotated[Path | None, typer.Argument(help="The folder of the data; streets needs none.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only this split; all that there are without it.")] = None,
+) -> None:
+    """Read every file of a dataset, list what is wrong, and show what the labels hold."""
+    from losspool.segmentation.data.check import check, class_table
+    from losspool.segmentation.data.registry import open_dataset, splits_of
+
+    output, faulty = Console(highlight=False), False
+    for each in [split] if split else splits_of(name, root):
+        findings = check(open_dataset(name, root, each))
+        if findings.labelled and findings.sound:
+            output.print(class_table(findings))
+        for fault in findings.faults:
+            output.print(plain(f"fault: {fault}"), markup=False, soft_wrap=True)
+        summary = f"{findings.dataset.name}: {len(findings.dataset)} images, {len(findings.faults)} faults"
+        output.print(plain(summary + ("" if findings.labelled else ", no labels")) + "\n", markup=False, soft_wrap=True)
+        faulty |= bool(findings.faults)
+    raise typer.Exit(1 if faulty else 0)
+
+
+@prepare.command("voc")
+def data_prepare_voc(
+    voc: Annotated[Path, typer.Argument(help="The folder of VOC 2012, or the one that holds VOCdevkit.")],
+    sbd: Annotated[Path, typer.Option(help="The folder of SBD (benchmark_RELEASE).")],
+) -> None:
+    """Build VOC's augmented training set: SegmentationClassAug and the list trainaug.txt."""
+    from losspool.segmentation.data.voc_prepare import EXPECTED, prepare_voc
+
+    done = prepare_voc(voc, sbd)
+    print(plain(f"{done.list_file}: {done.images} images, {done.from_sbd} of them with labels of SBD"))
+    if done.images != EXPECTED:
+        print(f"The complete set has {EXPECTED} images: something is missing in what was given.")
+
+
+def main() -> None:
+    """The entry point: a user's mistake ends in one sentence and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        console.print(plain(f"error: {error}"), markup=False, soft_wrap=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

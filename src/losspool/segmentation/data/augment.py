@@ -1,0 +1,124 @@
+"""A crop of an image and its label: cut first, then scaled and flipped, so that only its own pixels are touched."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from losspool.segmentation.data.protocol import IGNORE, Pixels
+
+PADDING = (124, 116, 104)
+"""The mean colour of ImageNet: about zero once the network's preprocessing has been applied."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How crops are made."""
+
+    crop: tuple[int, int]
+    """Height and width of what comes out."""
+    scale: tuple[float, float] = (0.5, 1.5)
+    """The smallest and the largest enlargement, drawn uniformly."""
+    flip: bool = True
+    """Mirror every second crop."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of a crop: output pixel j has its centre at ``origin + (j + ½) / scale`` in the source."""
+
+    origin: float
+    scale: float
+    size: int
+    extent: int
+
+    @property
+    def inside(self) -> tuple[int, int]:
+        """The output pixels whose centre lies in the source; the others are padding."""
+        first = math.ceil(-self.origin * self.scale - 0.5)
+        last = math.ceil((self.extent - self.origin) * self.scale - 0.5)
+        return min(max(first, 0), self.size), min(max(last, 0), self.size)
+
+    def nearest(self) -> NDArray[np.intp]:
+        """The source pixel below each centre that lies inside."""
+        first, last = self.inside
+        return np.floor(self.origin + (np.arange(first, last) + 0.5) / self.scale).astype(np.intp)
+
+    def box(self) -> tuple[float, float]:
+        """What the inside covers in the source, as real numbers; up to half an output pixel beyond its borders."""
+        first, last = self.inside
+        return self.origin + first / self.scale, self.origin + last / self.scale
+
+
+def crop(
+    image: Image.Image, label: Pixels, augmentation: Augmentation, seed: int, aim: tuple[int, int] | None = None
+) -> tuple[Pixels, Pixels]:
+    """A crop of both, decided by ``seed`` alone; with ``aim`` (row, column) one that contains this pixel.
+
+    The aimed pixel falls on the centre of an output pixel, so its label is there at every scale,
+    if it were a pole one pixel wide. The image is resampled with antialiasing, the label by its
+    nearest pixel; outside of the source the label is void.
+    """
+    random = np.random.Generator(np.random.Philox(key=seed))
+    scale, down, right, mirror = random.random(4)
+    low, high = augmentation.scale
+    zoom = low + (high - low) * scale
+    aims = aim or (None, None)
+    rows = _placed(label.shape[0], augmentation.crop[0], zoom, down, aims[0])
+    columns = _placed(label.shape[1], augmentation.crop[1], zoom, right, aims[1])
+    cut_image, cut_label = _resampled_image(image, rows, columns), _resampled_label(label, rows, columns)
+    if augmentation.flip and mirror < 0.5:
+        return np.ascontiguousarray(cut_image[:, ::-1]), np.ascontiguousarray(cut_label[:, ::-1])
+    return cut_image, cut_label
+
+
+def _placed(extent: int, size: int, scale: float, chance: float, aim: int | None) -> _Axis:
+    """Where the crop lies: inside the source where it fits, else around it; ``chance`` in [0, 1) chooses."""
+    slack = extent - size / scale
+    low, high = min(slack, 0.0), max(slack, 0.0)
+    if aim is None:
+        return _Axis(low + (high - low) * chance, scale, size, extent)
+    # Output pixel j on the aimed pixel's centre puts the origin at aim + ½ - (j + ½)/scale: draw j.
+    first = max(math.ceil((aim + 0.5 - high) * scale - 0.5), 0)
+    last = min(math.floor((aim + 0.5 - low) * scale - 0.5), size - 1)
+    # At a border the grid may miss the range by a fraction of a pixel; the nearest j is right then.
+    first, last = min(first, size - 1), max(last, 0)
+    j = min(first, last) + int(chance * (abs(last - first) + 1))
+    return _Axis(aim + 0.5 - (j + 0.5) / scale, scale, size, extent)
+
+
+def _resampled_label(label: Pixels, rows: _Axis, columns: _Axis) -> Pixels:
+    (top, bottom), (left, right) = rows.inside, columns.inside
+    out = np.full((rows.size, columns.size), IGNORE, np.uint8)
+    out[top:bottom, left:right] = label[rows.nearest()][:, columns.nearest()]
+    return out
+
+
+def _resampled_image(image: Image.Image, rows: _Axis, columns: _Axis) -> Pixels:
+    (top, bottom), (left, right) = rows.inside, columns.inside
+    out = np.empty((rows.size, columns.size, 3), np.uint8)
+    out[:] = PADDING
+    if top < bottom and left < right:
+        (upper, lower), (first, last) = rows.box(), columns.box()
+        source, y, x = _extended(image, (upper, lower), (first, last))
+        box = (first - x, upper - y, last - x, lower - y)
+        small = source.resize((right - left, bottom - top), Image.Resampling.BILINEAR, box)
+        out[top:bottom, left:right] = np.asarray(small)
+    return out
+
+
+def _extended(
+    image: Image.Image, vertical: tuple[float, float], horizontal: tuple[float, float]
+) -> tuple[Image.Image, int, int]:
+    """An image that holds the whole box, and where it begins: beyond the border, the border is repeated."""
+    top, bottom = math.floor(vertical[0]), math.ceil(vertical[1])
+    left, right = math.floor(horizontal[0]), math.ceil(horizontal[1])
+    margins = ((max(-top, 0), max(bottom - image.height, 0)), (max(-left, 0), max(right - image.width, 0)), (0, 0))
+    if not any(map(any, margins)):
+        return image, 0, 0
+    part = image.crop((max(left, 0), max(top, 0), min(right, image.width), min(bottom, image.height)))
+    return Image.fromarray(np.pad(np.asarray(part), margins, mode="edge")), top, left

@@ -1,0 +1,80 @@
+"""Is a dataset whole? Reads every file once and counts what the labels hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+from rich.text import Text
+
+from losspool.segmentation.console import plain, track
+from losspool.segmentation.data.files import FileDataset
+from losspool.segmentation.data.protocol import IGNORE, Dataset
+from losspool.segmentation.errors import BrokenFileError
+from losspool.segmentation.loader import read_pair
+from losspool.segmentation.parallel import in_threads
+
+_BAR = 32
+
+
+@dataclass
+class Findings:
+    """What a split holds, and what is wrong with it."""
+
+    dataset: Dataset
+    labelled: bool
+    """False for a split that comes without labels, as benchmarks' test splits do."""
+    pixels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))
+    """(256,): pixels by label, over all sound images."""
+    images: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))
+    """(256,): images that hold the label."""
+    sound: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def check(dataset: Dataset) -> Findings:
+    """Every image decodes, every label is there, decodes, has its image's size and holds known values."""
+    files = dataset if isinstance(dataset, FileDataset) else None
+    labelled = files is None or any(pair.label for pair in files.pairs)
+    findings = Findings(dataset, labelled)
+
+    def counts(index: int) -> NDArray[np.int64] | str:
+        try:
+            if labelled:
+                return np.bincount(read_pair(dataset, index)[1].ravel(), minlength=256)
+            dataset.image(index)
+            return np.zeros(256, np.int64)
+        except BrokenFileError as error:
+            return str(error)
+
+    for result in track(in_threads(counts, range(len(dataset))), len(dataset), f"Checking {dataset.name}"):
+        if isinstance(result, str):
+            findings.faults.append(result)
+        else:
+            findings.sound += 1
+            findings.pixels += result
+            findings.images += result > 0
+    findings.faults += [f"{path}: this label has no image" for path in (files.orphans if files else ())]
+    return findings
+
+
+def class_table(findings: Findings) -> Table:
+    """A row per class: its share of the pixels, of the images, and a bar."""
+    total, largest = findings.pixels.sum(), findings.pixels.max()
+    table = Table(title=Text(plain(findings.dataset.name)), title_justify="left", box=None, pad_edge=False)
+    for header in ("label", "class", "% of pixels", "% of images", ""):
+        table.add_column(header, justify="left" if header in ("class", "") else "right", no_wrap=True)
+    rows = [(str(label), info.name, label, info.color) for label, info in enumerate(findings.dataset.classes)]
+    for shown, name, label, color in [*rows, ("", "void", IGNORE, (128, 128, 128))]:
+        pixels, images = findings.pixels[label], findings.images[label]
+        bar = "█" * round(_BAR * pixels / max(largest, 1)) or ("▏" if pixels else "")
+        table.add_row(
+            shown,
+            Text(plain(name)),
+            f"{100 * pixels / max(total, 1):.2f}",
+            f"{100 * images / max(findings.sound, 1):.1f}",
+            Text(bar, style="rgb({},{},{})".format(*color)),
+        )
+    return table

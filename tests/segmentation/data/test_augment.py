@@ -1,0 +1,157 @@
+"""Laws of the crop: it holds what it was aimed at, invents no label, pads with void, and is decided by the seed."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from losspool.segmentation.data import augment
+from losspool.segmentation.data.augment import PADDING, Augmentation
+
+
+def crop(image, *arguments):
+    return augment.crop(Image.fromarray(image), *arguments)
+
+
+HEIGHTS = st.integers(1, 70)
+
+
+def scene(height, width, seed=0):
+    """Image and label that carry their own coordinates, so that any misplacement shows."""
+    rows, columns = np.mgrid[:height, :width]
+    image = np.stack([rows * 3, columns * 3, np.full_like(rows, 9)], axis=-1).astype(np.uint8)
+    return image, ((rows // 7 + columns // 5 + seed) % 4).astype(np.uint8)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_an_aimed_crop_holds_the_aimed_pixel_at_every_scale(data):
+    """A single pixel of its own class, at any place, any scale, flipped or not, also when the image is smaller."""
+    height, width = data.draw(HEIGHTS), data.draw(HEIGHTS)
+    size = (data.draw(st.integers(1, 50)), data.draw(st.integers(1, 50)))
+    row, column = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
+    low = data.draw(st.floats(0.25, 2))
+    scale = (low, data.draw(st.floats(low, 2)))
+    image, label = scene(height, width)
+    label[row, column] = 200
+    augmentation = Augmentation(size, scale)
+    cut, labels = crop(image, label, augmentation, data.draw(st.integers(0, 2**63 - 1)), (row, column))
+    assert cut.shape == (*size, 3)
+    assert labels.shape == size
+    assert (labels == 200).any()
+    assert set(np.unique(labels)) <= set(np.unique(label)) | {255}
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_pole_one_pixel_wide_survives_half_scale(flip):
+    """Nearest-pixel sampling at scale ½ drops every second column; not the aimed one."""
+    image, label = scene(300, 400)
+    label[:] = 0
+    for column in range(0, 400, 13):
+        label[100:200, column] = 3
+        for seed in range(8):
+            augmentation = Augmentation((64, 64), (0.5, 0.5), flip)
+            _, labels = crop(image, label, augmentation, seed, (150, column))
+            assert (labels == 3).any()
+        label[:] = 0
+
+
+def test_image_and_label_stay_together():
+    """Where the image's own coordinates say (row, column), the label must be that pixel's."""
+    image, label = scene(80, 80)
+    for seed in range(40):
+        cut, labels = crop(image, label, Augmentation((48, 48), (1, 1)), seed)
+        rows, columns = cut[..., 0] / 3, cut[..., 1] / 3
+        inside = labels != 255
+        expected = label[np.round(rows).astype(int), np.round(columns).astype(int)]
+        # An unaimed crop begins between pixels; where the nearest pixel is a toss-up, either is right.
+        clear = (np.abs(rows % 1 - 0.5) > 0.2) & (np.abs(columns % 1 - 0.5) > 0.2)
+        assert inside.all()
+        np.testing.assert_array_equal(labels[clear], expected[clear])
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.75, 1.0, 1.5])
+def test_geometry_of_the_image_is_that_of_the_label(scale):
+    """The colour of a resampled ramp is the source coordinate of the output pixel's centre, up to rounding."""
+    image, label = scene(80, 80)
+    aim = (40, 37)
+    label[aim] = 200
+    for seed in range(20):
+        cut, labels = crop(image, label, Augmentation((30, 30), (scale, scale)), seed, aim)
+        ((row, column),) = np.argwhere(labels == 200)[:1]
+        assert cut[row, column, 0] == pytest.approx(3 * aim[0], abs=1)
+        assert cut[row, column, 1] == pytest.approx(3 * aim[1], abs=1)
+
+
+def test_scale_one_is_the_source_to_the_bit():
+    image, label = scene(50, 60)
+    for seed in range(10):
+        cut, labels = crop(image, label, Augmentation((20, 20), (1, 1), flip=False), seed, (25, 30))
+        row, column = (cut[0, 0, :2] // 3).tolist()
+        np.testing.assert_array_equal(cut, image[row : row + 20, column : column + 20])
+        np.testing.assert_array_equal(labels, label[row : row + 20, column : column + 20])
+
+
+def test_padding_is_void_and_mean_coloured():
+    image, label = scene(20, 30)
+    places = set()
+    for seed in range(60):
+        cut, labels = crop(image, label, Augmentation((64, 64), (1, 1)), seed)
+        void = labels == 255
+        assert (~void).sum() == pytest.approx(20 * 30, abs=50)
+        assert (cut[void] == PADDING).all()
+        places.add(tuple(np.argwhere(~void)[0]))
+    assert len(places) > 30  # the image lies anywhere in the crop
+
+
+def test_a_crop_stays_inside_where_the_image_is_large_enough():
+    image, label = scene(70, 70)
+    for seed in range(200):
+        _, labels = crop(image, label, Augmentation((30, 30), (0.5, 1.5)), seed)
+        assert (labels != 255).all()
+        aim = tuple(np.random.default_rng(seed).integers(0, 70, 2).tolist())
+        _, labels = crop(image, label, Augmentation((30, 30), (0.5, 1.5)), seed, aim)
+        assert (labels != 255).all()
+
+
+def test_offsets_scales_and_flips_are_random_and_uniform():
+    image, label = scene(200, 200)
+    label[:] = 0
+    label[100, 100] = 3
+    where, flipped = [], 0
+    for seed in range(600):
+        cut, labels = crop(image, label, Augmentation((40, 40), (1, 1)), seed, (100, 100))
+        where.append(np.argwhere(labels == 3)[0])
+        flipped += int(cut[0, 0, 1]) > int(cut[0, -1, 1])
+    places = np.array(where)
+    assert places.min() == 0
+    assert places.max() == 39
+    np.testing.assert_allclose(places.mean(0), 19.5, atol=2)
+    assert 240 < flipped < 360
+    widths = [
+        int((crop(image, label, Augmentation((400, 400), (0.5, 1.5)), seed)[1] != 255).any(0).sum()) / 200
+        for seed in range(200)
+    ]
+    assert min(widths) == pytest.approx(0.5, abs=0.03)
+    assert max(widths) == pytest.approx(1.5, abs=0.03)
+    assert np.mean(widths) == pytest.approx(1, abs=0.07)
+
+
+def test_the_seed_decides_everything():
+    image, label = scene(90, 90)
+    augmentation = Augmentation((32, 32))
+    first = [crop(image, label, augmentation, seed, (40, 40)) for seed in range(5)]
+    again = [crop(image, label, augmentation, seed, (40, 40)) for seed in range(5)]
+    for (a, b), (c, d) in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, c)
+        np.testing.assert_array_equal(b, d)
+    assert len({labels.tobytes() for _, labels in first}) > 1
+
+
+def test_down_scaling_averages_instead_of_skipping():
+    """Antialiased: a chequerboard of black and white becomes grey at half the size."""
+    board = ((np.indices((80, 80)).sum(0) % 2) * 255).astype(np.uint8)
+    image = np.repeat(board[..., None], 3, axis=2)
+    cut, _ = crop(image, board // 255, Augmentation((30, 30), (0.5, 0.5)), 3)
+    assert np.abs(cut.astype(int) - 127).max() < 40

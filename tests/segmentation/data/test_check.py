@@ -1,0 +1,112 @@
+"""``losspool data check``: the table is the truth, and every fault is listed with its file."""
+
+import re
+
+import numpy as np
+import pytest
+
+from losspool import cli
+from small_data import label_values, noise, save, write_folder
+
+
+def run(*arguments, capsys, monkeypatch):
+    """Exit code, standard output, standard error of the real entry point."""
+    monkeypatch.setattr("sys.argv", ["losspool", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    captured = capsys.readouterr()
+    return caught.value.code, captured.out, captured.err
+
+
+@pytest.fixture
+def command(capsys, monkeypatch):
+    return lambda *arguments: run(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+
+
+def test_a_sound_dataset(tmp_path, command):
+    root = write_folder(tmp_path, "train", count=3)
+    write_folder(tmp_path, "val", count=2)
+    code, output, _ = command("data", "check", "folder", root)
+    assert code == 0
+    assert f"{tmp_path.name}/train: 3 images, 0 faults" in output
+    assert f"{tmp_path.name}/val: 2 images, 0 faults" in output
+    labels = [label_values(40, 60, seed=seed) for seed in range(3)]
+    every = np.concatenate(labels)
+    for value, name in ((0, "soil"), (2, "weed"), (7, "crop plant"), (255, "void")):
+        pixels, images = re.search(rf"{name} +([\d.]+) +([\d.]+)", output).groups()
+        assert float(pixels) == pytest.approx(100 * (every == value).mean(), abs=0.0051)
+        assert float(images) == pytest.approx(100 * np.mean([(label == value).any() for label in labels]), abs=0.051)
+    assert output.count("█") > 20
+
+
+def test_one_split_alone(tmp_path, command):
+    write_folder(tmp_path, "train", count=1)
+    write_folder(tmp_path, "val", count=2)
+    code, output, _ = command("data", "check", "folder", tmp_path, "--split", "val")
+    assert code == 0
+    assert "/train" not in output
+
+
+def test_every_fault_is_listed_by_file(tmp_path, command):
+    root = write_folder(tmp_path, count=7)
+    images, labels = root / "images/train", root / "labels/train"
+    (images / "000.png").write_bytes((images / "000.png").read_bytes()[:300])
+    (labels / "001.png").unlink()
+    save(labels / "002.png", label_values(41, 60))
+    save(labels / "003.png", np.full((40, 60), 77))
+    (images / "004.png").unlink()
+    save(labels / "005 \x1b[31m\nred.png", label_values(40, 60))
+    save(images / "005 \x1b[31m\nred.png", noise(40, 61))
+    code, output, _ = command("data", "check", "folder", root)
+    assert code == 1
+    faults = re.findall(r"^fault: (.*)$", output, re.MULTILINE)
+    expected = {
+        "images/train/000.png: the image cannot be decoded",
+        "images/train/001.png: this image has no label",
+        "002: the image is 60×40, its label 60×41",
+        "labels/train/003.png: the label value 77 is no class's id",
+        "labels/train/004.png: this label has no image",
+        r"005 \x1b[31m\nred: the image is 61×40, its label 60×40",
+    }
+    assert len(faults) == len(expected)
+    for words in expected:
+        assert sum(words in fault for fault in faults) == 1, words
+    assert "\x1b" not in output
+    assert "7 images, 6 faults" in output
+
+
+def test_a_split_without_labels_is_no_fault(tmp_path, command):
+    root = write_folder(tmp_path, "train", count=2)
+    save(root / "images/test/a.png", noise(4, 4))
+    code, output, _ = command("data", "check", "folder", root)
+    assert code == 0
+    assert "/test: 1 images, 0 faults, no labels" in output
+
+
+def test_streets_needs_no_root(command, monkeypatch):
+    monkeypatch.setattr("losspool.segmentation.data.streets.dataset.COUNTS", {"train": 3, "val": 1, "test": 1})
+    code, output, _ = command("data", "check", "streets", "--split", "train")
+    assert code == 0
+    assert "streets/train: 3 images, 0 faults" in output
+    assert "pedestrian" in output
+
+
+MISTAKES = {
+    ("data", "check", "folder", "nowhere"): "error: nowhere: the root of the data does not exist",
+    ("data", "check", "foldr", "."): "error: unknown dataset 'foldr'; did you mean 'folder'?",
+    ("data", "check", "camvid", "."): "error: .: holds no split of camvid",
+    ("data", "check", "camvid"): "error: the dataset 'camvid' needs the folder of its data",
+    ("data", "check", "voc", "."): "error: .: neither this folder nor VOCdevkit/VOC2012 below it holds JPEGImages",
+    ("data", "prepare", "voc", ".", "--sbd", "."): "error: .: neither this folder nor VOCdevkit/VOC2012",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
+def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path, command, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    code, output, error = command(*arguments)
+    assert code == 2
+    assert error.startswith(MISTAKES[arguments])
+    assert error.count("\n") == 1
+    assert output == ""

@@ -1,0 +1,238 @@
+"""A user's own data: every way to store it reads the same, and every mistake is one sentence with a name in it."""
+
+import re
+import zlib
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from losspool.segmentation.data.class_file import read_classes
+from losspool.segmentation.data.registry import open_dataset, splits_of
+from losspool.segmentation.errors import BrokenFileError, UserError
+from losspool.segmentation.loader import read_pair
+from small_data import CLASSES, VOID, label_values, noise, save, write_classes, write_folder
+
+IDS = {0: 0, 2: 1, 7: 2, VOID: 255}
+
+
+def decoded(values):
+    return np.vectorize(IDS.get)(values)
+
+
+def test_reads_what_was_written(tmp_path):
+    dataset = open_dataset("folder", write_folder(tmp_path / "field"), "train")
+    assert (dataset.name, len(dataset)) == ("field/train", 6)
+    assert [info.name for info in dataset.classes] == ["soil", "weed", "crop plant"]
+    for index, name in enumerate(dataset.names):
+        np.testing.assert_array_equal(dataset.image(index), noise(40, 60, seed=int(name)))
+        np.testing.assert_array_equal(dataset.label(index), decoded(label_values(40, 60, seed=int(name))))
+
+
+def test_index_palette_colour_and_16_bit_labels_read_the_same(tmp_path):
+    content = {"classes": CLASSES, "ignore": VOID, "ignore_color": [0, 0, 0]}
+    write_classes(tmp_path, content)
+    values = label_values(30, 20)
+    colors = {entry["id"]: entry["color"] for entry in CLASSES} | {VOID: [0, 0, 0]}
+    labels = tmp_path / "labels" / "train"
+    save(labels / "index.png", values)
+    palette = Image.fromarray(values).convert("P")
+    palette.putdata(values.ravel().tolist())
+    palette.putpalette([channel for value in range(256) for channel in colors.get(value, [1, 2, 3])])
+    palette.save(labels / "palette.png")
+    save(labels / "colour.png", np.array([[colors[value] for value in row] for row in values.tolist()]))
+    Image.fromarray(values.astype(np.uint16)).save(labels / "wide.png")
+    for name in ("index", "palette", "colour", "wide"):
+        save(tmp_path / "images" / "train" / f"{name}.png", noise(30, 20))
+    dataset = open_dataset("folder", tmp_path, "train")
+    assert len(dataset) == 4
+    for index in range(4):
+        np.testing.assert_array_equal(dataset.label(index), decoded(values), err_msg=dataset.names[index])
+
+
+def test_an_id_above_255(tmp_path):
+    write_classes(tmp_path, {"classes": [{"name": "a", "id": 300, "color": [1, 1, 1]}], "ignore": 65535})
+    save(tmp_path / "images/train/x.png", noise(2, 2))
+    path = tmp_path / "labels/train/x.png"
+    path.parent.mkdir(parents=True)
+    Image.fromarray(np.array([[300, 65535], [300, 300]], np.uint16)).save(path)
+    assert open_dataset("folder", tmp_path, "train").label(0).tolist() == [[0, 255], [0, 0]]
+
+
+@pytest.mark.parametrize("name", ["with blanks.png", "Straße/Übergang 雨.png", "a.b.c.png", "[x]*?.png"])
+def test_file_names(tmp_path, name):
+    write_classes(tmp_path)
+    save(tmp_path / "images" / "train" / name, noise(4, 6))
+    save(tmp_path / "labels" / "train" / name, label_values(4, 6))
+    assert open_dataset("folder", tmp_path, "train").names == [name.removesuffix(".png")]
+
+
+def test_image_and_label_may_differ_in_suffix(tmp_path):
+    write_folder(tmp_path, count=1)
+    (tmp_path / "images/train/000.png").rename(tmp_path / "images/train/000.tmp")
+    save(tmp_path / "images/train/000.JPG", noise(40, 60))
+    dataset = open_dataset("folder", tmp_path, "train")
+    assert len(dataset) == 1
+    read_pair(dataset, 0)
+
+
+def test_a_list_file_is_a_split(tmp_path):
+    write_folder(tmp_path, split="all ß")
+    (tmp_path / "train.txt").write_text("all ß/002\nall ß/000.png\n\n", encoding="utf-8")
+    (tmp_path / "val.txt").write_text("all ß/001\r\n", encoding="utf-8")
+    assert splits_of("folder", tmp_path) == ["train", "val"]
+    for split in ("train", "train.txt"):
+        dataset = open_dataset("folder", tmp_path, split)
+        assert dataset.names == ["all ß/000", "all ß/002"]
+        read_pair(dataset, 1)
+    assert len(open_dataset("folder", tmp_path, "val")) == 1
+
+
+BAD_LISTS = {
+    "all/000\nall/000\n": "'all/000' stands there twice",
+    "../../etc/passwd\n": "'../../etc/passwd' leads out of the folder",
+    "/etc/passwd\n": "'/etc/passwd' leads out of the folder",
+    "all/777\n": "there is no image 'all/777' below",
+    "\n \n": "the split 'train' of folder holds no images",
+}
+
+
+@pytest.mark.parametrize("text", BAD_LISTS)
+def test_bad_lists(tmp_path, text):
+    write_folder(tmp_path, split="all")
+    (tmp_path / "train.txt").write_text(text)
+    with pytest.raises(UserError, match=re.escape(BAD_LISTS[text])):
+        open_dataset("folder", tmp_path, "train")
+
+
+def entry(**changes):
+    return {"classes": [CLASSES[0], {**CLASSES[1], **changes}], "ignore": VOID}
+
+
+BAD_CLASSES = [
+    (entry(color=[90, 60, 30]), "classes[1].color [90, 60, 30] belongs to 'soil' too"),
+    (entry(id=0), "classes[1].id 0 belongs to 'soil' too"),
+    (entry(name="soil"), "classes[1].name 'soil' is the name of classes[0] too"),
+    (entry(id=255), "ignore 255 belongs to 'weed' too"),
+    (entry(id="2"), "classes[1].id must be a whole number from 0 to 65535, got '2'"),
+    (entry(id=True), "classes[1].id must be a whole number from 0 to 65535, got True"),
+    (entry(id=-1), "got -1"),
+    (entry(name=""), "classes[1].name must be a text, got ''"),
+    (entry(color=[0, 0, 256]), "classes[1].color must be a whole number from 0 to 255, got 256"),
+    (entry(color="red"), "classes[1].color must be three numbers [red, green, blue], got 'red'"),
+    (entry(colour=[0, 0, 0]), "classes[1] has the unknown field 'colour'; known are color, id, name"),
+    ({"classes": []}, "'classes' must be a list of at least one class, got []"),
+    ({"classes": ["weed"]}, "classes[0] must have the fields name, id and color, got 'weed'"),
+    ({"clases": CLASSES}, "the file has the unknown field 'clases'"),
+    (["weed"], "the file must hold 'classes' and 'ignore', got ['weed']"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), BAD_CLASSES, ids=lambda value: value if isinstance(value, str) else "")
+def test_bad_classes(tmp_path, content, message):
+    path = write_classes(tmp_path, content)
+    with pytest.raises(UserError) as caught:
+        read_classes(path)
+    assert str(caught.value).startswith(str(path))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["classes: [", "!!python/object/apply:os.system ['touch pwned']", "a: &a [*a", "\x00", "- " * 5000]
+)
+def test_yaml_that_is_none(tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "classes.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=re.escape(str(path))) as caught:
+        read_classes(path)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_missing_things_are_named(tmp_path):
+    with pytest.raises(UserError, match=re.escape(f"{tmp_path / 'no'}: the root of the data does not exist")):
+        open_dataset("folder", tmp_path / "no", "train")
+    with pytest.raises(
+        UserError, match=re.escape(f"{tmp_path / 'classes.yaml'}: the file that names the classes does")
+    ):
+        open_dataset("folder", tmp_path, "train")
+    write_classes(tmp_path)
+    with pytest.raises(UserError, match=re.escape(f"{tmp_path / 'images' / 'train'}: no such folder")):
+        open_dataset("folder", tmp_path, "train")
+    (tmp_path / "images" / "train").mkdir(parents=True)
+    with pytest.raises(UserError, match="the split 'train' of folder holds no images"):
+        open_dataset("folder", tmp_path, "train")
+    with pytest.raises(UserError, match="unknown dataset 'citiscapes'; did you mean 'cityscapes'"):
+        open_dataset("citiscapes", tmp_path, "train")
+    with pytest.raises(UserError, match="unknown dataset 'x'; known are camvid, cityscapes, folder, voc, streets"):
+        open_dataset("x", tmp_path, "train")
+    with pytest.raises(UserError, match="the dataset 'folder' needs the folder of its data"):
+        open_dataset("folder", None, "train")
+
+
+def broken(root, kind):
+    """Damage the first pair; what the message must say."""
+    image, label = root / "images/train/000.png", root / "labels/train/000.png"
+    if kind == "truncated image":
+        image.write_bytes(image.read_bytes()[:-900])
+        return image, "the image cannot be decoded"
+    if kind == "truncated label":
+        label.write_bytes(label.read_bytes()[:60])
+        return label, "the image cannot be decoded"
+    if kind == "no image":
+        image.write_text("rubbish")
+        return image, "not an image that Pillow can read"
+    if kind == "missing label":
+        label.unlink()
+        return image, "this image has no label"
+    if kind == "other size":
+        save(label, label_values(40, 61))
+        return "train: 000", "the image is 60×40, its label 61×40"
+    if kind == "unknown value":
+        save(label, np.full((40, 60), 9))
+        return label, "the label value 9 is no class's id and not void"
+    save(label, np.full((40, 60, 3), 9))
+    return label, "the colour (9, 9, 9) is no class's colour and not void"
+
+
+KINDS = ("truncated image", "truncated label", "no image", "missing label", "other size", "unknown value", "colour")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_files_are_named(tmp_path, kind):
+    root = write_folder(tmp_path)
+    name, problem = broken(root, kind)
+    dataset = open_dataset("folder", root, "train")
+    with pytest.raises(BrokenFileError) as caught:
+        read_pair(dataset, 0)
+    assert str(name) in str(caught.value)
+    assert problem in str(caught.value)
+    read_pair(dataset, 1)
+
+
+def test_names_that_differ_in_their_suffix_alone(tmp_path):
+    write_folder(tmp_path, count=1)
+    save(tmp_path / "images/train/000.jpg", noise(40, 60))
+    with pytest.raises(UserError, match=r"000\.png: differs from 000\.jpg in its suffix alone"):
+        open_dataset("folder", tmp_path, "train")
+
+
+def test_an_image_of_huge_size_is_refused(tmp_path):
+    write_folder(tmp_path, count=1)
+    path = tmp_path / "images/train/000.png"
+    head = bytearray(path.read_bytes())
+    head[16:24] = (50_000).to_bytes(4, "big") * 2  # width and height in the PNG's header
+    head[29:33] = zlib.crc32(bytes(head[12:29])).to_bytes(4, "big")
+    path.write_bytes(head)
+    with pytest.raises(BrokenFileError, match="refused because of its size"):
+        open_dataset("folder", tmp_path, "train").image(0)
+
+
+def test_the_form_that_the_documentation_shows(tmp_path):
+    text = "classes: [{name: weed, id: 2, color: [255, 0, 0]}, {name: soil, id: 0, color: [90, 60, 30]}]\nignore: 255\n"
+    assert yaml.safe_load(text)["ignore"] == 255
+    (tmp_path / "classes.yaml").write_text(text)
+    assert [info.name for info in read_classes(tmp_path / "classes.yaml").infos] == ["weed", "soil"]

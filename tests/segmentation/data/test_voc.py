@@ -1,0 +1,105 @@
+"""VOC's lists and folders, and the augmented set built from SBD, checked against sets made by hand."""
+
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+
+from losspool.segmentation.data.registry import open_dataset, splits_of
+from losspool.segmentation.data.voc import voc_color
+from losspool.segmentation.data.voc_prepare import prepare_voc
+from losspool.segmentation.errors import BrokenFileError, UserError
+from small_data import noise, save
+
+VOC_TRAIN, VOC_VAL = ["2007_1", "2007_2"], ["2007_3"]
+SBD_TRAIN, SBD_VAL = ["2007_1", "2008_5", "2007_3"], ["2008_6"]
+
+
+def label_of(name, kind):
+    random = np.random.default_rng([ord(letter) for letter in name + kind])
+    return random.choice([0, 3, 20, 255], (9, 12)).astype(np.uint8)
+
+
+@pytest.fixture
+def downloads(tmp_path):
+    """VOC and SBD in miniature, with the overlaps of the real ones."""
+    voc, sbd = tmp_path / "VOCdevkit" / "VOC2012", tmp_path / "benchmark_RELEASE" / "dataset"
+    lists = voc / "ImageSets" / "Segmentation"
+    lists.mkdir(parents=True)
+    (lists / "train.txt").write_text("\n".join(VOC_TRAIN) + "\n")
+    (lists / "val.txt").write_text("\n".join(VOC_VAL) + "\n")
+    for name in {*VOC_TRAIN, *VOC_VAL, *SBD_TRAIN, *SBD_VAL}:
+        save(voc / "JPEGImages" / f"{name}.jpg", noise(9, 12))
+    for name in VOC_TRAIN + VOC_VAL:
+        image = Image.fromarray(label_of(name, "voc"))
+        image.putpalette([channel for index in range(256) for channel in voc_color(index)])
+        (voc / "SegmentationClass").mkdir(exist_ok=True)
+        image.save(voc / "SegmentationClass" / f"{name}.png")
+    (sbd / "cls").mkdir(parents=True)
+    for split, names in (("train", SBD_TRAIN), ("val", SBD_VAL)):
+        (sbd / f"{split}.txt").write_text("\n".join(names) + "\n")
+        for name in names:
+            content = {"Segmentation": label_of(name, "sbd"), "Boundaries": [], "CategoriesPresent": [1]}
+            savemat(sbd / "cls" / f"{name}.mat", {"GTcls": content}, do_compression=True)
+    return tmp_path
+
+
+def test_the_augmented_set(downloads):
+    done = prepare_voc(downloads, downloads)
+    dataset = open_dataset("voc", downloads, "trainaug")
+    assert dataset.names == ["2007_1", "2007_2", "2008_5", "2008_6"]  # all of SBD and VOC's train, without VOC's val
+    assert (done.images, done.from_sbd) == (4, 2)
+    for index, name in enumerate(dataset.names):
+        truth = label_of(name, "voc" if name in VOC_TRAIN else "sbd")
+        np.testing.assert_array_equal(dataset.label(index), truth)
+        with Image.open(done.folder / f"{name}.png") as image:
+            assert image.mode == "P"
+            np.testing.assert_array_equal(np.asarray(image), truth)
+            assert image.getpalette()[:9] == [0, 0, 0, 128, 0, 0, 0, 128, 0]
+            assert image.getpalette()[-3:] == [224, 224, 192]
+
+
+def test_val_is_vocs_own(downloads):
+    prepare_voc(downloads, downloads)
+    assert splits_of("voc", downloads) == ["train", "trainaug", "val"]
+    dataset = open_dataset("voc", downloads / "VOCdevkit" / "VOC2012", "val")
+    assert dataset.names == VOC_VAL
+    np.testing.assert_array_equal(dataset.label(0), label_of("2007_3", "voc"))
+
+
+def test_before_it_is_prepared(downloads):
+    with pytest.raises(UserError, match="make it with 'losspool data prepare voc'"):
+        open_dataset("voc", downloads, "trainaug")
+
+
+def sbd_file(downloads):
+    return downloads / "benchmark_RELEASE" / "dataset" / "cls" / "2008_5.mat"
+
+
+DAMAGES = {
+    "the file does not exist": lambda path: path.unlink(),
+    "not a label file of SBD": lambda path: path.write_bytes(path.read_bytes()[:150]),
+    "not a label file of SBD (": lambda path: savemat(path, {"other": 1}),
+    "its size differs from the image's": lambda path: savemat(
+        path, {"GTcls": {"Segmentation": np.zeros((3, 3), np.uint8)}}
+    ),
+    "GTcls.Segmentation is not an image of VOC's labels": lambda path: savemat(
+        path, {"GTcls": {"Segmentation": np.full((9, 12), 21, np.uint8)}}
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", DAMAGES)
+def test_damage_is_named_and_leaves_no_list(downloads, problem):
+    path = sbd_file(downloads)
+    DAMAGES[problem](path)
+    with pytest.raises(BrokenFileError, match=re.escape(f"{path}: {problem}")):
+        prepare_voc(downloads, downloads)
+    assert "trainaug" not in splits_of("voc", downloads)
+
+
+def test_without_sbd(downloads, tmp_path):
+    with pytest.raises(UserError, match="holds SBD's folder 'cls'"):
+        prepare_voc(downloads, tmp_path / "VOCdevkit")
