@@ -1,0 +1,25 @@
+"""The paper's DeepLabV2 on ResNet and MobileNetV2, its weights, and any other model by import path."""
+
+from losspool.segmentation.models.deeplab import ALIGN_CORNERS, DeepLabV2, enlarge
+from losspool.segmentation.models.frozen import freeze_batch_norm
+from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
+from losspool.segmentation.models.registry import Model, build_from_spec, build_model
+from losspool.segmentation.models.spec import MODELS, ModelSpec
+from losspool.segmentation.models.weights import LoadReport, read_weights
+
+__all__ = [
+    "ALIGN_CORNERS",
+    "CAFFE",
+    "IMAGENET",
+    "MODELS",
+    "DeepLabV2",
+    "LoadReport",
+    "Model",
+    "ModelSpec",
+    "Preprocessing",
+    "build_from_spec",
+    "build_model",
+    "enlarge",
+    "freeze_batch_norm",
+    "read_weights",
+]

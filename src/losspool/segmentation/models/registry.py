@@ -1,0 +1,156 @@
+"""Models by name: ours, or any other by its import path."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from losspool.segmentation.errors import UserError
+from losspool.segmentation.models.backbone import Variant
+from losspool.segmentation.models.deeplab import DeepLabV2
+from losspool.segmentation.models.frozen import freeze_batch_norm
+from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
+from losspool.segmentation.models.spec import MODELS, ModelSpec
+from losspool.segmentation.models.weights import (
+    Layout,
+    LoadReport,
+    load_backbone,
+    load_deeplab_pytorch,
+    load_strictly,
+    read_weights,
+    recognise,
+)
+
+_CHOICES: dict[Layout, tuple[Variant, Preprocessing]] = {
+    "torchvision": ("torchvision", IMAGENET),
+    "deeplab-pytorch": ("caffe", CAFFE),
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A module that gives coarse logits, and what belongs to it."""
+
+    module: nn.Module
+    spec: ModelSpec
+    report: LoadReport | None = None
+    """What a file of weights brought; None without one."""
+
+    def parameter_groups(self, lr: float, head_factor: float = 10.0) -> list[dict[str, Any]]:
+        """The trainable parameters for an optimiser, the head at ``head_factor`` times the rate.
+
+        A model by import path is split by its methods ``backbone_parameters`` and ``head_parameters``;
+        one without them is a single group at the plain rate.
+        """
+        trainable = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        parts = [getattr(self.module, f"{part}_parameters", None) for part in ("backbone", "head")]
+        if not all(map(callable, parts)):
+            return [{"params": trainable, "lr": lr, "name": "all"}]
+        backbone, head = ([parameter for parameter in part() if parameter.requires_grad] for part in parts if part)
+        if sorted(map(id, [*backbone, *head])) != sorted(map(id, trainable)):
+            raise UserError(
+                f"{self.spec.name}: backbone_parameters() and head_parameters() must give every trainable parameter "
+                f"once, got {len(backbone)} and {len(head)} of {len(trainable)}"
+            )
+        groups = [("backbone", backbone, lr), ("head", head, lr * head_factor)]
+        return [{"params": params, "lr": rate, "name": name} for name, params, rate in groups if params]
+
+    def check_logits(self, logits: object, images: Tensor) -> Tensor:
+        """``logits`` if they are what a model owes for ``images`` (B, 3, H, W); a model by import path may err."""
+        owed = f"logits (B, {self.spec.num_classes}, h, w) with h and w at most the image's"
+        if not isinstance(logits, Tensor):
+            raise UserError(f"{self.spec.name}: the model must give {owed}, got {type(logits).__name__}")
+        batch, _, height, width = images.shape
+        shape = tuple(logits.shape)
+        fits = len(shape) == 4 and shape[:2] == (batch, self.spec.num_classes)
+        if not fits or not (1 <= shape[2] <= height and 1 <= shape[3] <= width):
+            raise UserError(f"{self.spec.name}: the model must give {owed}, got {shape} for {tuple(images.shape)}")
+        return logits
+
+
+def build_model(
+    name: str,
+    num_classes: int,
+    *,
+    output_stride: int = 8,
+    weights: str | Path | None = None,
+    variant: Variant | None = None,
+    frozen_bn: bool | None = None,
+) -> Model:
+    """A model with fresh or pretrained weights.
+
+    Args:
+        name: a key of ``MODELS``, or the import path of a callable that takes the number of classes
+            and returns an ``nn.Module`` from (B, 3, H, W) to logits (B, C, h, w). Its attribute
+            ``preprocessing`` is used if there is one, else ImageNet's.
+        num_classes: C.
+        output_stride: 8 or 16. A model by import path has its own.
+        weights: a file in torchvision's layout, or in deeplab-pytorch's for ResNet-101. It chooses
+            variant and preprocessing. For a model by import path: a state dict of the module.
+        variant: only without weights, ``"torchvision"`` where not given.
+        frozen_bn: whether BatchNorm is frozen; where not given, with weights yes, without no.
+    """
+    frozen_bn = weights is not None if frozen_bn is None else frozen_bn
+    if "." in name:
+        return _build_by_path(ModelSpec(name, num_classes, None, variant, IMAGENET, frozen_bn), weights)
+    spec = ModelSpec(name, num_classes, output_stride, variant or "torchvision", IMAGENET, frozen_bn)
+    if weights is None:
+        return build_from_spec(spec)
+    state = read_weights(weights)
+    layout = recognise(state, weights)
+    chosen, preprocessing = _CHOICES[layout]
+    if variant not in (None, chosen):
+        raise UserError(f"{weights}: weights in {layout}'s layout belong to variant {chosen!r}, got {variant!r}")
+    if layout == "deeplab-pytorch" and name != "deeplabv2_resnet101":
+        raise UserError(f"{weights}: deeplab-pytorch's weights are for deeplabv2_resnet101, got {name}")
+    model = build_from_spec(replace(spec, variant=chosen, preprocessing=preprocessing))
+    assert isinstance(model.module, DeepLabV2)
+    load = load_backbone if layout == "torchvision" else load_deeplab_pytorch
+    return replace(model, report=load(model.module, state, weights))
+
+
+def build_from_spec(spec: ModelSpec) -> Model:
+    """The module that a checkpoint's weights fit, freshly drawn."""
+    if spec.output_stride is None or spec.variant is None:
+        module = _call(spec.name, spec.num_classes)
+    else:
+        module = DeepLabV2(MODELS[spec.name](spec.output_stride, spec.variant), spec.num_classes)
+    if spec.frozen_bn:
+        freeze_batch_norm(module)
+    return Model(module, spec)
+
+
+def _build_by_path(spec: ModelSpec, weights: str | Path | None) -> Model:
+    model = build_from_spec(spec)
+    preprocessing = getattr(model.module, "preprocessing", spec.preprocessing)
+    if not isinstance(preprocessing, Preprocessing):
+        preprocessing = Preprocessing.from_dict(preprocessing)
+    report = None
+    if weights is not None:
+        state = read_weights(weights)
+        load_strictly(model.module, state, weights)
+        report = LoadReport(str(weights), "the model's own", len(state))
+    return Model(model.module, replace(spec, preprocessing=preprocessing), report)
+
+
+def _call(path: str, num_classes: int) -> nn.Module:
+    """What the callable at an import path returns for the number of classes."""
+    where, _, attribute = path.rpartition(".")
+    try:
+        build = getattr(importlib.import_module(where), attribute)
+    except Exception as error:  # a user's module may raise anything while it is imported
+        problem = f"{type(error).__name__}: {error}"
+        raise UserError(f"model {path!r} cannot be imported ({problem}); is it installed, or on PYTHONPATH?") from error
+    if not callable(build):
+        raise UserError(f"model {path!r} must be callable with the number of classes, got {type(build).__name__}")
+    try:
+        module = build(num_classes)
+    except Exception as error:
+        raise UserError(f"model {path!r} called with {num_classes} raised {type(error).__name__}: {error}") from error
+    if not isinstance(module, nn.Module):
+        raise UserError(f"model {path!r} must return a torch.nn.Module, got {type(module).__name__}")
+    return module

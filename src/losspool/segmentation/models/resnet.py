@@ -1,0 +1,134 @@
+"""ResNet-18, -50 and -101 without classifier, under torchvision's key names.
+
+Two variants of the same weights' shapes are in use, and weights of one are wrong in the other:
+
+- ``"torchvision"``: a stage's stride sits in the 3×3 convolution of its first block, and the
+  pooling rounds down. With a stride removed, that 3×3 keeps the dilation of the stage before.
+- ``"caffe"``, which the original DeepLabV2 weights were trained in: the stride sits in the 1×1 in
+  front of that 3×3, so every 3×3 of the stage is dilated, and the pooling rounds up.
+
+Both follow from one rule, :func:`losspool.segmentation.models.backbone.atrous`. ResNet-18's blocks
+have no 1×1: there the variants differ in the pooling alone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, cast, get_args
+
+from torch import Tensor, nn
+
+from losspool.segmentation.models.backbone import Atrous, Backbone, Variant, atrous, check_backbone, draw_weights
+
+Depth = Literal[18, 50, 101]
+
+
+def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int = 1) -> nn.Conv2d:
+    """Padded so that only the stride changes the size."""
+    padding = dilation * (kernel // 2)
+    return nn.Conv2d(inputs, outputs, kernel, stride, padding, dilation if kernel > 1 else 1, bias=False)
+
+
+class _Block(nn.Module):
+    """A residual block: ``relu(branch(x) + shortcut(x))``, the shortcut projected where shapes differ."""
+
+    expansion: int
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        outputs = width * self.expansion
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample: nn.Sequential | None = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(_conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+
+    def branch(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        return cast(Tensor, self.relu(self.branch(x) + shortcut))
+
+
+class BasicBlock(_Block):
+    """Two 3×3 convolutions. The first has the stride in either variant."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, step: Atrous, variant: Variant) -> None:
+        super().__init__(inputs, width, step.stride)
+        self.conv1 = _conv(inputs, width, 3, step.stride, step.at)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = _conv(width, width, 3, 1, step.behind)
+        self.bn2 = nn.BatchNorm2d(width)
+
+    def branch(self, x: Tensor) -> Tensor:
+        x = self.relu(self.bn1(self.conv1(x)))
+        return cast(Tensor, self.bn2(self.conv2(x)))
+
+
+class Bottleneck(_Block):
+    """1×1, 3×3, 1×1. The variant says which of the first two has the stride."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, step: Atrous, variant: Variant) -> None:
+        super().__init__(inputs, width, step.stride)
+        early = variant == "caffe"
+        self.conv1 = _conv(inputs, width, 1, step.stride if early else 1)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = _conv(width, width, 3, 1 if early else step.stride, step.behind if early else step.at)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = _conv(width, width * self.expansion, 1)
+        self.bn3 = nn.BatchNorm2d(width * self.expansion)
+
+    def branch(self, x: Tensor) -> Tensor:
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.relu(self.bn2(self.conv2(x)))
+        return cast(Tensor, self.bn3(self.conv3(x)))
+
+
+_LAYOUTS: dict[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, int, int, int]]] = {
+    18: (BasicBlock, (2, 2, 2, 2)),
+    50: (Bottleneck, (3, 4, 6, 3)),
+    101: (Bottleneck, (3, 4, 23, 3)),
+}
+
+
+class ResNet(Backbone):
+    """The residual network of He et al. (2015), fully convolutional.
+
+    Args:
+        depth: 18, 50 or 101.
+        output_stride: 8 or 16, by dilation; 32 is the network as it classifies.
+        variant: where strides and dilations sit; the weights choose it.
+    """
+
+    classifier = "fc."
+
+    def __init__(self, depth: Depth, output_stride: int = 8, variant: Variant = "torchvision") -> None:
+        super().__init__()
+        if depth not in _LAYOUTS:
+            raise ValueError(f"ResNet has a depth of 18, 50 or 101, got {depth!r}")
+        check_backbone(f"ResNet-{depth}", output_stride, variant, get_args(Variant))
+        block, blocks = _LAYOUTS[depth]
+        self.output_stride = output_stride
+        self.variant = variant
+        self.out_channels = 512 * block.expansion
+
+        self.conv1 = _conv(3, 64, 7, 2)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, 2, 1, ceil_mode=variant == "caffe")
+        stages, inputs = [], 64
+        for width, count, step in zip((64, 128, 256, 512), blocks, atrous((1, 2, 2, 2), 4, output_stride), strict=True):
+            stage = nn.Sequential(block(inputs, width, step, variant))
+            inputs = width * block.expansion
+            stage.extend(block(inputs, width, step.after(), variant) for _ in range(1, count))
+            stages.append(stage)
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
+        draw_weights(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))  # (B, 3, H, W) -> (B, 64, H/4, W/4)
+        x = self.layer2(self.layer1(x))
+        return cast(Tensor, self.layer4(self.layer3(x)))
