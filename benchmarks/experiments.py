@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import contestants
+import data_steps
 import memory
 import workloads
 from measure import Step, compare, interleave
@@ -75,6 +76,19 @@ def peers(effort: Effort, report: Report) -> None:
     _compare_losses(report, effort.part(2), "full", "losspool", bars, FULL, contestants.PEERS)
 
 
+def data(effort: Effort, report: Report) -> None:
+    """What the sampler and the loader cost, beside what no loader can do without."""
+    steps = {"crop": Step(data_steps.crop_step, (), 4), "decode": Step(data_steps.decode_step, (), 4)}
+    times = _times(steps, effort)
+    work = "draw, read, cut a 550×550 crop of 2048×1024"
+    _add_time(report, work, "Pillow's decode of both files", times["crop"], times["decode"], 1.3)
+    times = _times({"draw": Step(data_steps.draw_step, (), 100)}, effort)
+    _add_time(report, "one draw", "0.2 ms", times["draw"], [0.0002] * len(times["draw"]), 1.0)
+    steps = {"iou": Step(data_steps.running_iou_step, (), 10), "step": Step(data_steps.training_step, ())}
+    times = _times(steps, effort.part(2))
+    _add_time(report, "running IoU", "a training step of the CamVid recipe", times["iou"], times["step"], 0.03)
+
+
 EXPERIMENTS: dict[str, Callable[[Effort, Report], None]] = {
     "cross_entropy": cross_entropy,
     "compiled": compiled,
@@ -83,6 +97,7 @@ EXPERIMENTS: dict[str, Callable[[Effort, Report], None]] = {
     "solver": solver,
     "scaling": scaling,
     "peers": peers,
+    "data": data,
 }
 
 

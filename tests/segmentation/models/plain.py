@@ -155,7 +155,7 @@ def torchvision_resnet(state, x, depth, output_stride):
 
 
 def torchvision_mobilenet(state, x, output_stride):
-    """The 1,280 features before the average pooling."""
+    """The 320 features before the last 1×1."""
     strided, dilations = MOBILENET_PLANS[output_stride]
     x = F.conv2d(x, state["features.0.0.weight"], stride=2, padding=1)
     x = F.relu6(batch_norm(state, "features.0.1", x))
@@ -170,8 +170,13 @@ def torchvision_mobilenet(state, x, output_stride):
         y = F.relu6(batch_norm(state, f"{name}.{at}.1", y))
         y = batch_norm(state, f"{name}.{at + 2}", F.conv2d(y, state[f"{name}.{at + 1}.weight"]))
         x = x + y if inputs == outputs else y
-    x = F.conv2d(x, state["features.18.0.weight"])
-    return F.relu6(batch_norm(state, "features.18.1", x))
+    return x
+
+
+def torchvision_mobilenet_classes(state, features):
+    """The 1,000 scores from the 320 features."""
+    x = F.relu6(batch_norm(state, "features.18.1", F.conv2d(features, state["features.18.0.weight"])))
+    return F.linear(x.mean((2, 3)), state["classifier.1.weight"], state["classifier.1.bias"])
 
 
 def deeplab_pytorch(state, x, prefix="base."):

@@ -58,7 +58,7 @@ def parameters(module):
         ("resnet18", 11_689_512, 513_000, 512),
         ("resnet50", 25_557_032, 2_049_000, 2048),
         ("resnet101", 44_549_160, 2_049_000, 2048),
-        ("mobilenetv2", 3_504_872, 1_281_000, 1280),
+        ("mobilenetv2", 3_504_872, 1_281_000 + 412_160, 320),  # with the last 1×1, which serves the classifier alone
     ],
 )
 def test_parameter_counts_are_the_published_ones(name, published, classifier, channels):
@@ -121,7 +121,7 @@ def test_the_head_sums_four_branches(output_stride, rates):
         assert float(value.std()) == pytest.approx(0.01, rel=0.05) if key.endswith("weight") else not value.any()
     state = {key: torch.randn(value.shape) for key, value in head.state_dict().items()}
     head.load_state_dict(state)
-    x = torch.randn(2, 1280, 9, 30)  # wide enough for the widest branch to reach
+    x = torch.randn(2, 320, 9, 30)  # wide enough for the widest branch to reach
     branches = (plain.aspp_branch(state, x, f"branches.{index}", rate) for index, rate in enumerate(rates))
     close(head(x), sum(branches))
 

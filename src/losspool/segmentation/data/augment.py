@@ -71,9 +71,8 @@ def crop(
     rows = _placed(label.shape[0], augmentation.crop[0], zoom, down, aims[0])
     columns = _placed(label.shape[1], augmentation.crop[1], zoom, right, aims[1])
     cut_image, cut_label = _resampled_image(image, rows, columns), _resampled_label(label, rows, columns)
-    if augmentation.flip and mirror < 0.5:
-        return np.ascontiguousarray(cut_image[:, ::-1]), np.ascontiguousarray(cut_label[:, ::-1])
-    return cut_image, cut_label
+    # A view will do: whoever stacks crops into a batch copies them anyway.
+    return (cut_image[:, ::-1], cut_label[:, ::-1]) if augmentation.flip and mirror < 0.5 else (cut_image, cut_label)
 
 
 def _placed(extent: int, size: int, scale: float, chance: float, aim: int | None) -> _Axis:
@@ -100,15 +99,17 @@ def _resampled_label(label: Pixels, rows: _Axis, columns: _Axis) -> Pixels:
 
 def _resampled_image(image: Image.Image, rows: _Axis, columns: _Axis) -> Pixels:
     (top, bottom), (left, right) = rows.inside, columns.inside
-    out = np.empty((rows.size, columns.size, 3), np.uint8)
-    out[:] = PADDING
-    if top < bottom and left < right:
-        (upper, lower), (first, last) = rows.box(), columns.box()
-        source, y, x = _extended(image, (upper, lower), (first, last))
-        box = (first - x, upper - y, last - x, lower - y)
-        small = source.resize((right - left, bottom - top), Image.Resampling.BILINEAR, box)
-        out[top:bottom, left:right] = np.asarray(small)
-    return out
+    padding = np.full((rows.size, columns.size, 3), PADDING, np.uint8)
+    if top >= bottom or left >= right:  # a sliver that lies between the centres of output pixels
+        return padding
+    (upper, lower), (first, last) = rows.box(), columns.box()
+    source, y, x = _extended(image, (upper, lower), (first, last))
+    box = (first - x, upper - y, last - x, lower - y)
+    part = np.asarray(source.resize((right - left, bottom - top), Image.Resampling.BILINEAR, box))
+    if part.shape == padding.shape:
+        return part
+    padding[top:bottom, left:right] = part
+    return padding
 
 
 def _extended(

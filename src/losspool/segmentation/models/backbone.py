@@ -17,7 +17,7 @@ class Backbone(nn.Module):
     out_channels: int
     output_stride: int
     variant: Variant
-    classifier: str
+    classifier: tuple[str, ...]
     """How the keys of the classifier begin in torchvision's files. It is no part of the backbone."""
 
 

@@ -43,7 +43,10 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(Backbone):
-    """The network of Sandler et al. (2018), fully convolutional, up to its 1,280 last channels.
+    """The network of Sandler et al. (2018), fully convolutional, up to its 320 channels before the last 1×1.
+
+    The authors' own segmentation networks (their Sec. 6.3) stand on this layer as well: the last one
+    widens it to 1,280 channels for the classifier, which costs as much as the head and gains nothing.
 
     Args:
         output_stride: 8 or 16, by dilation; 32 is the network as it classifies.
@@ -51,14 +54,14 @@ class MobileNetV2(Backbone):
             dilation from before where the stride is removed.
     """
 
-    classifier = "classifier."
+    classifier = ("classifier.", "features.18.")
 
     def __init__(self, output_stride: int = 8, variant: Variant = "torchvision") -> None:
         super().__init__()
         check_backbone("MobileNetV2", output_stride, variant, ("torchvision",))
         self.output_stride = output_stride
         self.variant = variant
-        self.out_channels = 1280
+        self.out_channels = 320
 
         parts: list[nn.Module] = [_unit(3, 32, 3, 2)]
         inputs = 32
@@ -67,7 +70,6 @@ class MobileNetV2(Backbone):
             for step in (first, *[first.after()] * (count - 1)):
                 parts.append(InvertedResidual(inputs, outputs, expansion, step))
                 inputs = outputs
-        parts.append(_unit(inputs, self.out_channels, 1))
         self.features = nn.Sequential(*parts)
         draw_weights(self)
 

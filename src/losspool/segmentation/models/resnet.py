@@ -103,7 +103,7 @@ class ResNet(Backbone):
         variant: where strides and dilations sit; the weights choose it.
     """
 
-    classifier = "fc."
+    classifier = ("fc.",)
 
     def __init__(self, depth: Depth, output_stride: int = 8, variant: Variant = "torchvision") -> None:
         super().__init__()
