@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import tempfile
 from collections.abc import Callable
 from itertools import count
@@ -29,7 +30,9 @@ _BATCH, _SIDE, _CLASSES = 4, 224, 11  # the CamVid recipe's
 
 def _frame() -> FileDataset:
     """One frame of Cityscapes' size as PNG files: photographs are not at hand, generated ones have noise too."""
-    folder = Path(tempfile.mkdtemp())
+    holder = tempfile.TemporaryDirectory()
+    atexit.register(holder.cleanup)
+    folder = Path(holder.name)
     scene = Streets(size=(1024, 2048), count=1)
     image, label = folder / "image.png", folder / "label.png"
     scene.image(0).save(image)

@@ -10,10 +10,10 @@ from losspool.segmentation.config import SamplingConfig
 from losspool.segmentation.data.augment import Augmentation
 from losspool.segmentation.data.index import build
 from losspool.segmentation.data.registry import open_dataset
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.loader import crop_loader
+from losspool.segmentation.errors import BrokenFileError, UserError
+from losspool.segmentation.loader import CropDataset, crop_loader
 from losspool.segmentation.metrics import confusion
-from losspool.segmentation.sampling import CropSampler, DrawStream, RunningIoU
+from losspool.segmentation.sampling import CropSampler, Draw, DrawStream, RunningIoU
 from small_data import write_folder
 
 STEPS, BATCH, LAG = 40, 4, 9
@@ -164,6 +164,30 @@ def test_batches_hold_what_the_network_gets(data):
         if draw.aim:
             assert (label == draw.label).any()
         assert set(np.unique(label)) <= {0, 1, 2, 255}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_broken_file_is_one_sentence_from_every_process(tmp_path, workers):
+    """torch's own way would send a worker's traceback."""
+    root = write_folder(tmp_path)
+    dataset = open_dataset("folder", root, "train")
+    index = build(dataset)
+    for path in (root / "images/train").iterdir():
+        path.write_bytes(path.read_bytes()[:200])
+    sampler = CropSampler(index, SamplingConfig(lag=9), 0)
+    stream = DrawStream(sampler, batch=2, accumulate=1, rank=0, ranks=1, first=0, last=3)
+    batches = crop_loader(dataset, AUGMENTATION, stream, workers=workers, lag=LAG)
+    with pytest.raises(BrokenFileError) as caught:
+        next(iter(batches))
+    assert str(root / "images" / "train") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_draws_seed_decides_the_crop(data):
+    crops = CropDataset(data[0], AUGMENTATION)
+    first, again, other = (crops[Draw(0, seed)] for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first[0], again[0])
+    assert not np.array_equal(first[0], other[0])
 
 
 def test_too_small_a_lag_is_refused(data):

@@ -71,6 +71,12 @@ def test_frequencies_follow_the_stated_probabilities(preference, mix):
         assert chisquare([uniform[image] for image in range(len(HELD))]).pvalue > 1e-3
 
 
+def test_the_stated_probabilities_to_the_digit():
+    scores = np.array([1.0, 0.3, 0.0, 0.0])
+    assert sampler().probabilities(scores) == pytest.approx([1 / 25, 3 / 25, 21 / 25, 0])
+    assert sampler(preference="complement").probabilities(scores) == pytest.approx([0, 0.7 / 1.7, 1 / 1.7, 0])
+
+
 def test_images_and_positions_of_the_class_are_drawn_alike():
     draws = sampler(mix=1.0).step(0, 30_000)
     for label in range(3):
@@ -170,6 +176,24 @@ def test_the_draw_of_a_number_depends_on_the_seed_alone():
     assert sampler().step(7, 10) == sampler().step(0, 80)[70:]
     other = CropSampler(small_index(), SamplingConfig(), seed=6)
     assert other.step(7, 10) != sampler().step(7, 10)
+    seeds = [{draw.seed for draw in one.step(0, 100)} for one in (other, sampler())]
+    assert not seeds[0] & seeds[1]
+
+
+def test_a_restored_state_goes_on_like_the_one_that_was_saved():
+    """Also what is not in the lag's buffer: the matrix itself."""
+    random = np.random.default_rng(0)
+    counts = [torch.from_numpy(random.integers(0, 50, (CLASSES, CLASSES))) for _ in range(20)]
+    one, other = RunningIoU(CLASSES, 0.9, 3), RunningIoU(CLASSES, 0.9, 3)
+    other.observe(counts[5])  # what a restored one had seen before is forgotten
+    for each in counts[:8]:
+        one.observe(each)
+    other.load_state_dict(one.state_dict())
+    for step, each in enumerate(counts[8:], start=9):
+        one.observe(each)
+        other.observe(each)
+        np.testing.assert_array_equal(one.after(step), other.after(step))
+    assert len(one.state_dict()["history"]) == 4  # the lag's three, and the present
 
 
 BAD = {

@@ -25,6 +25,7 @@ METHODS: dict[str, dict[str, Any]] = {
 LOSSES = ("cross_entropy", "lmp", "inverse_frequency", "median_frequency", "bootstrapping", "focal", "random_pixels")
 SCOPES = ("image", "batch", "global")
 PREFERENCES = ("inverse", "complement")
+LARGEST_SEED = (1 << 31) - 1  # the step enters torch's 64 bits beside it
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 TILINGS = ("none", "efficient", "optimized")
 
@@ -152,6 +153,8 @@ class TrainConfig:
     """The head learns this many times as fast."""
     power: float = 0.9
     """The rate falls as (1 - step/steps)^power."""
+    warmup: int = 0
+    """Over this many first steps the rate rises from nothing to its course; a fresh head needs it at high rates."""
     momentum: float = 0.9
     """SGD's."""
     weight_decay: float = 5e-4
@@ -180,7 +183,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "accumulate", "log_every", "validate_every", "checkpoint_every", "keep_last"):
             _at_least(f"train.{name}", getattr(self, name), 1)
-        _at_least("train.previews", self.previews, 0)
+        for name in ("warmup", "previews"):
+            _at_least(f"train.{name}", getattr(self, name), 0)
         for name in ("lr", "head_factor"):
             _positive(f"train.{name}", getattr(self, name))
         for name in ("power", "momentum", "weight_decay"):
@@ -226,7 +230,7 @@ class Config:
 
     def __post_init__(self) -> None:
         _choice("method", self.method, METHODS)
-        _at_least("seed", self.seed, 0)
+        _within("seed", self.seed, 0, LARGEST_SEED)
 
 
 def parse_m(value: Any) -> float | int:

@@ -18,4 +18,4 @@ class BrokenFileError(UserError):
         self.problem = problem
 
     def __reduce__(self) -> tuple[type[BrokenFileError], tuple[Path | str, str]]:
-        return BrokenFileError, (self.path, self.problem)  # it crosses from loader workers to the trainer
+        return BrokenFileError, (self.path, self.problem)  # it travels from loader workers to the trainer

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from losspool.segmentation.data.augment import Augmentation, crop
+from losspool.segmentation.data.pairs import read_pair
 from losspool.segmentation.data.protocol import Dataset, Pixels
-from losspool.segmentation.errors import BrokenFileError, UserError
+from losspool.segmentation.errors import UserError
 from losspool.segmentation.sampling import Draw, DrawStream
 
 PREFETCH = 2
@@ -34,44 +36,62 @@ class Batch:
         return Batch(self.images.pin_memory(), self.labels.pin_memory(), self.draws)
 
 
-def read_pair(dataset: Dataset, index: int) -> tuple[Image.Image, Pixels]:
-    """Image and label; an error with the image's name where their sizes differ."""
-    image, label = dataset.image(index), dataset.label(index)
-    if (image.height, image.width) != label.shape:
-        name = f"{dataset.name}: {dataset.names[index]}"
-        rows, columns = label.shape
-        raise BrokenFileError(name, f"the image is {image.width}×{image.height}, its label {columns}×{rows}")
-    return image, label
+Crop = tuple[Pixels, Pixels, Draw]
 
 
-class CropDataset(torch.utils.data.Dataset[tuple[Pixels, Pixels, Draw]]):
-    """Makes the crop of a draw."""
+class CropDataset(torch.utils.data.Dataset[Crop | UserError]):
+    """Makes the crop of a draw.
+
+    A file that cannot be read is a value here, not an exception: a loader's worker would send its
+    traceback in the place of the sentence.
+    """
 
     def __init__(self, dataset: Dataset, augmentation: Augmentation) -> None:
         self._dataset = dataset
         self._augmentation = augmentation
 
-    def __getitem__(self, draw: Draw) -> tuple[Pixels, Pixels, Draw]:
-        image, label = read_pair(self._dataset, draw.image)
+    def __getitem__(self, draw: Draw) -> Crop | UserError:
+        try:
+            image, label = read_pair(self._dataset, draw.image)
+        except UserError as error:
+            return error
         return *crop(image, label, self._augmentation, draw.seed, draw.aim), draw
 
 
-def stack(crops: Sequence[tuple[Pixels, Pixels, Draw]]) -> Batch:
-    images, labels, draws = zip(*crops, strict=True)
+def stack(crops: Sequence[Crop | UserError]) -> Batch | UserError:
+    made = [each for each in crops if not isinstance(each, UserError)]
+    if len(made) < len(crops):
+        return next(each for each in crops if isinstance(each, UserError))
+    images, labels, draws = zip(*made, strict=True)
     return Batch(torch.from_numpy(np.stack(images)), torch.from_numpy(np.stack(labels)), list(draws))
 
 
 def crop_loader(
     dataset: Dataset, augmentation: Augmentation, stream: DrawStream, *, workers: int, lag: int, pin: bool = False
-) -> Iterable[Batch]:
+) -> Iterator[Batch]:
     """The stream's batches in its order. ``lag`` is the sampler's: the prefetch must stay below it."""
     if workers * PREFETCH >= lag:
         raise UserError(f"sampling.lag = {lag} must exceed data.workers × {PREFETCH} = {workers * PREFETCH}")
-    return DataLoader(
+    loader: DataLoader[Any] = DataLoader(
         CropDataset(dataset, augmentation),
         batch_sampler=stream,
         num_workers=workers,
         prefetch_factor=PREFETCH if workers else None,
         collate_fn=stack,
         pin_memory=pin,
+        worker_init_fn=_ignore_interrupts,
+        generator=torch.Generator(),  # else it would draw from the global one
     )
+    return _raising(loader)
+
+
+def _raising(batches: Iterable[Batch | UserError]) -> Iterator[Batch]:
+    for batch in batches:
+        if isinstance(batch, UserError):
+            raise batch
+        yield batch
+
+
+def _ignore_interrupts(worker: int) -> None:
+    """Ctrl-C reaches every process of the terminal; the trainer hears it and ends its workers in good order."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

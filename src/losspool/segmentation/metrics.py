@@ -9,17 +9,24 @@ from torch import Tensor
 
 from losspool.segmentation.data.protocol import IGNORE
 
+_BLOCK = 1 << 18
+"""Pixels counted at once: temporaries of 2 MB stay in the cache, those of a whole image would outweigh its logits."""
+
 
 def confusion(prediction: Tensor, target: Tensor, classes: int, ignore: int = IGNORE) -> Tensor:
     """(C, C) int64: row = label, column = prediction, void left out. Never makes an accelerator wait.
 
     Exact for every number of pixels, and an integer sum is the same in any order.
     """
-    valid = target != ignore
-    # Void goes to one cell more, which is cut off: selecting by a mask would make the host look.
-    cell = torch.where(valid, target.long() * classes + prediction.long(), classes * classes).flatten()
+    if prediction.shape != target.shape:
+        raise ValueError(f"a prediction of {tuple(prediction.shape)} for labels of {tuple(target.shape)}")
     counts = torch.zeros(classes * classes + 1, dtype=torch.int64, device=target.device)
-    counts.scatter_add_(0, cell, torch.ones_like(cell))
+    one = torch.ones(1, dtype=torch.int64, device=target.device)
+    blocks = zip(prediction.flatten().split(_BLOCK), target.flatten().split(_BLOCK), strict=True)
+    for guesses, labels in blocks:
+        # Void goes to one cell more, which is cut off: selecting by a mask would make the host look.
+        cell = torch.where(labels != ignore, labels.long() * classes + guesses.long(), classes * classes)
+        counts.scatter_add_(0, cell, one.expand_as(cell))
     return counts[:-1].view(classes, classes)
 
 

@@ -12,8 +12,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Like ``map``. Threads, because Pillow and NumPy let go of the interpreter while they work.
+def in_threads(
+    function: Callable[[Item], Result], items: Iterable[Item], *, ahead: int | None = None
+) -> Iterator[Result]:
+    """Like ``map``, ``ahead`` items before they are asked for (four per core if not given).
+
+    Threads, because Pillow and NumPy let go of the interpreter while they work.
 
     The first exception is raised where its result would have come, and what had not begun is dropped.
     """
@@ -23,7 +27,7 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Ite
     try:
         for item in items:
             pending.append(executor.submit(function, item))
-            if len(pending) > 4 * workers:
+            if len(pending) > (4 * workers if ahead is None else ahead):
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

@@ -127,7 +127,7 @@ class CropSampler:
         return Draw(image, seed, label, int(row), int(column))
 
     def _uniform(self, number: int) -> int:
-        """From a new order of all images each time round, so that none is seen twice before all were seen once."""
+        """From a new order of all images each time round; where no crop is aimed, each is seen once a round."""
         lap, place = divmod(number, self._images)
         if self._shuffled[0] != lap:
             # Numbers of draws stay below 2⁶³: what lies above is free for the laps.

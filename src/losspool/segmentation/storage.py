@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from losspool.segmentation.errors import UserError
@@ -18,7 +19,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
     If the block or the disk fails, ``path`` is as it was and nothing is left behind.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    # Not the process's number: containers that share a folder have the same ones.
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield partial
@@ -29,7 +31,8 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # it may never have come about, and the first error is the one to tell
+            partial.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -46,6 +46,29 @@ def test_an_aimed_crop_holds_the_aimed_pixel_at_every_scale(data):
     assert set(np.unique(labels)) <= set(np.unique(label)) | {255}
 
 
+@pytest.mark.parametrize("scale", [0.5, 0.7, 1.1, 1.2, 1.3, 1.5])
+def test_fixed_scales_stay_inside_by_a_rounding_too(scale):
+    """Each pixel is its own class: none may come from beyond the border, or from the opposite one."""
+    for extent in range(1, 12):
+        label = np.arange(extent, dtype=np.uint8)[None].repeat(extent, 0)
+        image = np.zeros((extent, extent, 3), np.uint8)
+        for seed in range(40):
+            for aim in (None, (seed % extent, seed % extent)):
+                _, labels = crop(image, label, Augmentation((10, 10), (scale, scale), flip=False), seed, aim)
+                for row in labels.tolist():
+                    seen = [value for value in row if value != 255]
+                    assert seen == sorted(seen)
+                if aim:
+                    assert (labels == aim[1]).any()
+
+
+def test_the_border_is_repeated_not_darkened():
+    white = np.full((9, 9, 3), 255, np.uint8)
+    for seed in range(60):
+        cut, labels = crop(white, np.zeros((9, 9), np.uint8), Augmentation((14, 14), (0.5, 1.5)), seed, (0, 8))
+        assert (cut[labels == 0] == 255).all()
+
+
 @pytest.mark.parametrize("flip", [False, True])
 def test_a_pole_one_pixel_wide_survives_half_scale(flip):
     """Nearest-pixel sampling at scale ½ drops every second column; not the aimed one."""
@@ -122,16 +145,20 @@ def test_offsets_scales_and_flips_are_random_and_uniform():
     image, label = scene(200, 200)
     label[:] = 0
     label[100, 100] = 3
+    image[..., 1] = np.arange(200)
     where, flipped = [], 0
-    for seed in range(600):
-        cut, labels = crop(image, label, Augmentation((40, 40), (1, 1)), seed, (100, 100))
+    for seed in range(2000):
+        _, labels = crop(image, label, Augmentation((40, 40), (1, 1), flip=False), seed, (100, 100))
         where.append(np.argwhere(labels == 3)[0])
+        cut, _ = crop(image, label, Augmentation((40, 40), (1, 1)), seed, (100, 100))
         flipped += int(cut[0, 0, 1]) > int(cut[0, -1, 1])
     places = np.array(where)
-    assert places.min() == 0
-    assert places.max() == 39
-    np.testing.assert_allclose(places.mean(0), 19.5, atol=2)
-    assert 240 < flipped < 360
+    for axis in (0, 1):
+        counts = np.bincount(places[:, axis], minlength=40)
+        assert len(counts) == 40
+        assert counts.min() > 20  # 50 ± 7 each
+    assert abs(np.corrcoef(places.T)[0, 1]) < 0.1
+    assert flipped / 2000 == pytest.approx(0.5, abs=0.035)
     widths = [
         int((crop(image, label, Augmentation((400, 400), (0.5, 1.5)), seed)[1] != 255).any(0).sum()) / 200
         for seed in range(200)

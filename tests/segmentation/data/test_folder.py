@@ -9,9 +9,9 @@ import yaml
 from PIL import Image
 
 from losspool.segmentation.data.class_file import read_classes
+from losspool.segmentation.data.pairs import read_pair
 from losspool.segmentation.data.registry import open_dataset, splits_of
 from losspool.segmentation.errors import BrokenFileError, UserError
-from losspool.segmentation.loader import read_pair
 from small_data import CLASSES, VOID, label_values, noise, save, write_classes, write_folder
 
 IDS = {0: 0, 2: 1, 7: 2, VOID: 255}
@@ -81,7 +81,8 @@ def test_a_list_file_is_a_split(tmp_path):
     write_folder(tmp_path, split="all ß")
     (tmp_path / "train.txt").write_text("all ß/002\nall ß/000.png\n\n", encoding="utf-8")
     (tmp_path / "val.txt").write_text("all ß/001\r\n", encoding="utf-8")
-    assert splits_of("folder", tmp_path) == ["train", "val"]
+    (tmp_path / "notes.txt").write_text("no image is called like this")
+    assert splits_of("folder", tmp_path) == ["all ß", "train", "val"]
     for split in ("train", "train.txt"):
         dataset = open_dataset("folder", tmp_path, split)
         assert dataset.names == ["all ß/000", "all ß/002"]
@@ -89,7 +90,40 @@ def test_a_list_file_is_a_split(tmp_path):
     assert len(open_dataset("folder", tmp_path, "val")) == 1
 
 
+def test_a_list_says_which_suffix_it_means(tmp_path):
+    write_folder(tmp_path, split="all", count=1)
+    save(tmp_path / "images/all/000.Jpg", noise(40, 60, seed=9))
+    (tmp_path / "train.txt").write_text("./all//000.Jpg\n")
+    dataset = open_dataset("folder", tmp_path, "train")
+    assert dataset.pairs[0].image.name == "000.Jpg"
+    assert dataset.names == ["all/000"]
+
+
+def test_a_split_that_is_a_folder_and_a_list_is_refused(tmp_path):
+    write_folder(tmp_path, split="train")
+    (tmp_path / "train.txt").write_text("train/000\n")
+    with pytest.raises(UserError, match=r"train\.txt: the split 'train' is a folder below .*images too"):
+        open_dataset("folder", tmp_path, "train")
+
+
+def test_hidden_files_are_left_out_and_links_followed(tmp_path):
+    write_folder(tmp_path, count=2)
+    save(tmp_path / "images/train/.checkpoints/000.png", noise(4, 4))
+    save(tmp_path / "images/train/.hidden.png", noise(4, 4))
+    save(tmp_path / "elsewhere/images/a.png", noise(40, 60))
+    save(tmp_path / "elsewhere/labels/a.png", label_values(40, 60))
+    for kind in ("images", "labels"):
+        (tmp_path / kind / "train" / "city").symlink_to(tmp_path / "elsewhere" / kind)
+    (tmp_path / "images/train/loop").symlink_to(tmp_path / "images")
+    dataset = open_dataset("folder", tmp_path, "train")
+    assert dataset.names == ["000", "001", "city/a"]
+    read_pair(dataset, 2)
+
+
 BAD_LISTS = {
+    "./all/000\nall//000\n": "'all/000' stands there twice",
+    "all/000\nall/000.png\n": "'all/000' stands there twice",
+    "a\0b\n": "leads out of the folder",
     "all/000\nall/000\n": "'all/000' stands there twice",
     "../../etc/passwd\n": "'../../etc/passwd' leads out of the folder",
     "/etc/passwd\n": "'/etc/passwd' leads out of the folder",
@@ -211,6 +245,67 @@ def test_bad_files_are_named(tmp_path, kind):
     assert str(name) in str(caught.value)
     assert problem in str(caught.value)
     read_pair(dataset, 1)
+
+
+def converted(mode):
+    """The same picture, stored otherwise."""
+    return Image.fromarray(noise(40, 60)).convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "CMYK", "1"])
+def test_images_of_every_kind_become_rgb(tmp_path, mode):
+    write_folder(tmp_path, count=1)
+    suffix = "tif" if mode == "CMYK" else "png"
+    (tmp_path / "images/train/000.png").unlink()
+    converted(mode).save(tmp_path / f"images/train/000.{suffix}")
+    image = open_dataset("folder", tmp_path, "train").image(0)
+    assert image.mode == "RGB"
+    np.testing.assert_array_equal(np.asarray(image), np.asarray(converted(mode).convert("RGB")))
+
+
+def test_a_16_bit_image_keeps_its_greys_and_a_float_one_is_refused(tmp_path):
+    write_folder(tmp_path, count=1)
+    path = tmp_path / "images/train/000.png"
+    ramp = np.linspace(0, 65535, 2400).reshape(40, 60)
+    Image.fromarray(ramp.astype(np.uint16)).save(path)
+    dataset = open_dataset("folder", tmp_path, "train")
+    np.testing.assert_allclose(np.asarray(dataset.image(0))[..., 1], ramp / 257, atol=1)
+    path.unlink()
+    Image.fromarray((ramp / 65535).astype(np.float32)).save(path.with_suffix(".tif"))
+    with pytest.raises(BrokenFileError, match=r"000\.tif: of Pillow's mode 'F', which has no fixed range"):
+        open_dataset("folder", tmp_path, "train").image(0)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_labels_of_few_bits_are_read_as_they_are(tmp_path, bits):
+    """Pillow stretches them to 0 … 255; void, the largest value of the file, must not become another class."""
+    values = np.arange(8, dtype=np.uint8).reshape(2, 4) % (1 << bits)
+    classes = [{"name": f"c{value}", "id": value, "color": [value, 0, 0]} for value in range((1 << bits) - 1)]
+    write_classes(tmp_path, {"classes": classes, "ignore": (1 << bits) - 1})
+    save(tmp_path / "images/train/a.png", noise(2, 4))
+    (tmp_path / "labels/train").mkdir(parents=True)
+    (tmp_path / "labels/train/a.png").write_bytes(grey_png(values, bits))
+    label = open_dataset("folder", tmp_path, "train").label(0)
+    np.testing.assert_array_equal(label, np.where(values == (1 << bits) - 1, 255, values))
+
+
+def grey_png(values, bits):
+    """Written by hand: Pillow writes grey levels of 1 or 8 bits alone."""
+
+    def chunk(kind, content):
+        body = kind + content
+        return len(content).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
+
+    height, width = values.shape
+    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([bits, 0, 0, 0, 0])
+    spread = (values[..., None] >> np.arange(bits - 1, -1, -1)) & 1
+    rows = b"".join(b"\0" + np.packbits(row.ravel()).tobytes() for row in spread)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_options_of_other_datasets_are_refused(tmp_path):
+    with pytest.raises(TypeError, match="folder takes no options, got count"):
+        open_dataset("folder", tmp_path, "train", count=3)
 
 
 def test_names_that_differ_in_their_suffix_alone(tmp_path):

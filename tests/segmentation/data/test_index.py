@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from safetensors.numpy import save_file
 from losspool.segmentation.data import index as module
 from losspool.segmentation.data.index import POSITIONS, build, class_index
 from losspool.segmentation.data.registry import open_dataset
-from losspool.segmentation.errors import BrokenFileError, UserError
+from losspool.segmentation.errors import BrokenFileError
 from small_data import label_values, save, write_folder
 
 
@@ -109,11 +110,19 @@ def damage(path, kind):
         path.write_bytes(b"")
     elif kind == "pickle":
         path.write_bytes(pickle.dumps(os.getcwd))
+    elif kind == "a bit":
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     elif kind == "of other data":
-        save_file({"pixels": np.zeros((1, 1), np.int64)}, path, {"key": "other"})
+        path.write_bytes(module._encoded(module._decoded(content, key_of(path)), "1-64-other"))
+    elif kind == "other tables":
+        save_file({"pixels": np.zeros((1, 1), np.int64)}, path, {"key": key_of(path), "checksum": ""})
 
 
-@pytest.mark.parametrize("kind", ["half", "empty", "pickle", "of other data"])
+def key_of(path):
+    return "1-64-" + path.stem.rpartition("-")[2]
+
+
+@pytest.mark.parametrize("kind", ["half", "empty", "pickle", "a bit", "of other data", "other tables"])
 def test_a_damaged_cache_is_not_read(root, tmp_path, monkeypatch, capsys, kind):
     calls = built_times(monkeypatch)
     cache = tmp_path / "cache"
@@ -122,7 +131,7 @@ def test_a_damaged_cache_is_not_read(root, tmp_path, monkeypatch, capsys, kind):
     damage(path, kind)
     same(class_index(opened(root), cache), truth)
     assert len(calls) == 2
-    assert "damaged, built anew" in " ".join(capsys.readouterr().err.split())
+    assert "cannot be used, the index is built anew" in " ".join(capsys.readouterr().err.split())
     class_index(opened(root), cache)  # and the new one is good again
     assert len(calls) == 2
 
@@ -133,10 +142,11 @@ def test_a_writer_that_dies_leaves_no_cache(root, tmp_path):
 import os, sys, pathlib
 from losspool.segmentation.data import index
 from losspool.segmentation.data.registry import open_dataset
-def torn(tensors, path, metadata):
-    pathlib.Path(path).write_bytes(b"half a file")
+def torn(path, content):
+    with open(path, "wb") as file:
+        file.write(content[:100])
     os._exit(9)
-index.save_file = torn
+pathlib.Path.write_bytes = torn
 index.class_index(open_dataset("folder", sys.argv[1], "train"), pathlib.Path(sys.argv[2]))
 """
     cache = tmp_path / "cache"
@@ -146,15 +156,25 @@ index.class_index(open_dataset("folder", sys.argv[1], "train"), pathlib.Path(sys
     same(class_index(opened(root), cache), build(opened(root)))
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(root, tmp_path, monkeypatch):
-    def full(tensors, path, metadata):
-        path.write_bytes(b"half")
+def test_a_full_disk_costs_the_cache_alone(root, tmp_path, monkeypatch, capsys):
+    def full(path, content):
+        with open(path, "wb") as file:
+            file.write(content[:100])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "save_file", full)
-    with pytest.raises(UserError, match=r"\.safetensors: cannot be written \(No space left on device\)"):
-        class_index(opened(root), tmp_path / "cache")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        index = class_index(opened(root), tmp_path / "cache")
+    same(index, build(opened(root)))
+    told = " ".join(capsys.readouterr().err.split())
+    assert ".safetensors: cannot be written (No space left on device); the index will be built again" in told
     assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_cache_folder_that_cannot_be_is_no_obstacle(root, tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    same(class_index(opened(root), tmp_path / "file" / "cache"), build(opened(root)))
+    assert "the index will be built again" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_bad_label_is_named(root, tmp_path):
@@ -167,3 +187,6 @@ def test_a_bad_label_is_named(root, tmp_path):
 def test_the_cache_folder_follows_the_users_settings(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert module.cache_folder() == tmp_path / "losspool"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    assert module.cache_folder().name == "losspool"

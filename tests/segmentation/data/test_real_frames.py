@@ -8,7 +8,9 @@ from losspool.segmentation.data.cityscapes import CLASSES, LABEL_IDS
 from losspool.segmentation.data.index import build
 from losspool.segmentation.data.registry import open_dataset, splits_of
 from losspool.segmentation.data.voc import voc_color
+from losspool.segmentation.errors import BrokenFileError
 from shared_data import shared_data
+from small_data import noise, save
 
 # The shares of train pixels in %, as the data's own README states them; void 3.95.
 CAMVID_SHARES = {
@@ -68,6 +70,27 @@ def test_cityscapes_label_ids_map_to_the_frames_own_train_ids(tmp_path):
     assert mapped.names == ["frankfurt/frankfurt_000000_000294"]
     assert mapped.image(0).size == mapped.label(0).shape[::-1]
     assert 5 < len(set(mapped.label(0).ravel().tolist()) - {255}) <= len(CLASSES) == len(LABEL_IDS) == 19
+
+
+def test_the_table_of_classes_is_the_official_one():
+    labels = pytest.importorskip("cityscapesscripts.helpers.labels").labels
+    scored = sorted((label for label in labels if 0 <= label.trainId < 255), key=lambda label: label.trainId)
+    assert [(label.name, label.color) for label in scored] == [(info.name, info.color) for info in CLASSES]
+    assert [label.id for label in scored] == list(LABEL_IDS)
+
+
+def test_every_official_label_id_is_read(tmp_path):
+    labels = pytest.importorskip("cityscapesscripts.helpers.labels").labels
+    save(tmp_path / "leftImg8bit/train/x/x_1_leftImg8bit.png", noise(1, len(labels)))
+    path = save(tmp_path / "gtFine/train/x/x_1_gtFine_labelIds.png", [[label.id % 256 for label in labels]])
+    save(tmp_path / "gtFine/train/x/x_2_gtFine_labelIds.png", [[0]])
+    dataset = open_dataset("cityscapes", tmp_path, "train")
+    expected = [label.trainId if 0 <= label.trainId < 255 else 255 for label in labels]
+    assert dataset.label(0).tolist() == [expected]
+    assert [orphan.name for orphan in dataset.orphans] == ["x_2_gtFine_labelIds.png"]
+    save(path, [[34] * len(labels)])
+    with pytest.raises(BrokenFileError, match="the label value 34 is no class's id"):
+        dataset.label(0)
 
 
 def test_voc_palette_values_are_exact():

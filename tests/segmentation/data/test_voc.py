@@ -8,8 +8,8 @@ from PIL import Image
 from scipy.io import savemat
 
 from losspool.segmentation.data.registry import open_dataset, splits_of
-from losspool.segmentation.data.voc import voc_color
-from losspool.segmentation.data.voc_prepare import prepare_voc
+from losspool.segmentation.data.voc import CLASSES, voc_color
+from losspool.segmentation.data.voc_prepare import EXPECTED, prepare_voc
 from losspool.segmentation.errors import BrokenFileError, UserError
 from small_data import noise, save
 
@@ -51,6 +51,7 @@ def test_the_augmented_set(downloads):
     dataset = open_dataset("voc", downloads, "trainaug")
     assert dataset.names == ["2007_1", "2007_2", "2008_5", "2008_6"]  # all of SBD and VOC's train, without VOC's val
     assert (done.images, done.from_sbd) == (4, 2)
+    assert EXPECTED == 10_582
     for index, name in enumerate(dataset.names):
         truth = label_of(name, "voc" if name in VOC_TRAIN else "sbd")
         np.testing.assert_array_equal(dataset.label(index), truth)
@@ -67,6 +68,29 @@ def test_val_is_vocs_own(downloads):
     dataset = open_dataset("voc", downloads / "VOCdevkit" / "VOC2012", "val")
     assert dataset.names == VOC_VAL
     np.testing.assert_array_equal(dataset.label(0), label_of("2007_3", "voc"))
+
+
+def test_vocs_own_label_wins(downloads):
+    save(downloads / "VOCdevkit/VOC2012/SegmentationClassAug/2007_3.png", np.zeros((9, 12)))
+    dataset = open_dataset("voc", downloads, "val")
+    np.testing.assert_array_equal(dataset.label(0), label_of("2007_3", "voc"))
+
+
+def test_classes_and_colours_are_vocs():
+    """As the development kit lists them; a few by heart."""
+    table = {0: ("background", (0, 0, 0)), 1: ("aeroplane", (128, 0, 0)), 8: ("cat", (64, 0, 0))}
+    table |= {11: ("diningtable", (192, 128, 0)), 12: ("dog", (64, 0, 128)), 15: ("person", (192, 128, 128))}
+    table |= {20: ("tvmonitor", (0, 64, 128))}
+    assert {index: (CLASSES[index].name, CLASSES[index].color) for index in table} == table
+    assert len(CLASSES) == 21
+
+
+def test_an_interrupted_second_preparation_leaves_no_list(downloads):
+    prepare_voc(downloads, downloads)
+    sbd_file(downloads).unlink()
+    with pytest.raises(BrokenFileError):
+        prepare_voc(downloads, downloads)
+    assert "trainaug" not in splits_of("voc", downloads)
 
 
 def test_before_it_is_prepared(downloads):

@@ -46,7 +46,8 @@ class _Axis:
     def nearest(self) -> NDArray[np.intp]:
         """The source pixel below each centre that lies inside."""
         first, last = self.inside
-        return np.floor(self.origin + (np.arange(first, last) + 0.5) / self.scale).astype(np.intp)
+        below = np.floor(self.origin + (np.arange(first, last) + 0.5) / self.scale).astype(np.intp)
+        return below.clip(0, self.extent - 1)  # rounding may put a centre on the border beyond it
 
     def box(self) -> tuple[float, float]:
         """What the inside covers in the source, as real numbers; up to half an output pixel beyond its borders."""

@@ -6,17 +6,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from losspool.segmentation.console import plain, track
 from losspool.segmentation.data.files import FileDataset
+from losspool.segmentation.data.pairs import read_pair
 from losspool.segmentation.data.protocol import IGNORE, Dataset
 from losspool.segmentation.errors import BrokenFileError
-from losspool.segmentation.loader import read_pair
 from losspool.segmentation.parallel import in_threads
 
 _BAR = 32
+_NUMBERS = 35  # columns that the numbers and the gaps take
 
 
 @dataclass
@@ -37,7 +39,9 @@ class Findings:
 def check(dataset: Dataset) -> Findings:
     """Every image decodes, every label is there, decodes, has its image's size and holds known values."""
     files = dataset if isinstance(dataset, FileDataset) else None
-    labelled = files is None or any(pair.label for pair in files.pairs)
+    # Benchmarks keep the labels of their test splits; of any other split a missing label is a fault.
+    secret = dataset.name.rpartition("/")[2].startswith("test")
+    labelled = files is None or not secret or any(pair.label for pair in files.pairs)
     findings = Findings(dataset, labelled)
 
     def counts(index: int) -> NDArray[np.int64] | str:
@@ -60,21 +64,26 @@ def check(dataset: Dataset) -> Findings:
     return findings
 
 
-def class_table(findings: Findings) -> Table:
-    """A row per class: its share of the pixels, of the images, and a bar."""
+def class_table(findings: Findings, width: int) -> Table:
+    """A row per class: its share of the pixels, of the images, and a bar, in ``width`` columns of the terminal."""
     total, largest = findings.pixels.sum(), findings.pixels.max()
     table = Table(title=Text(plain(findings.dataset.name)), title_justify="left", box=None, pad_edge=False)
     for header in ("label", "class", "% of pixels", "% of images", ""):
         table.add_column(header, justify="left" if header in ("class", "") else "right", no_wrap=True)
-    rows = [(str(label), info.name, label, info.color) for label, info in enumerate(findings.dataset.classes)]
-    for shown, name, label, color in [*rows, ("", "void", IGNORE, (128, 128, 128))]:
+    rows = [(str(label), plain(info.name), label, info.color) for label, info in enumerate(findings.dataset.classes)]
+    rows.append(("", "void", IGNORE, (128, 128, 128)))
+    names = min(max(cell_len(name) for _, name, _, _ in rows), max(width - _NUMBERS - 8, 8))
+    bars = max(min(width - _NUMBERS - names, _BAR), 0)
+    for shown, name, label, color in rows:
         pixels, images = findings.pixels[label], findings.images[label]
-        bar = "█" * round(_BAR * pixels / max(largest, 1)) or ("▏" if pixels else "")
+        bar = "█" * round(bars * pixels / max(largest, 1)) or ("▏" if pixels and bars else "")
+        name_cell = Text(name)
+        name_cell.truncate(names, overflow="ellipsis")
         table.add_row(
             shown,
-            Text(plain(name)),
+            name_cell,
             f"{100 * pixels / max(total, 1):.2f}",
             f"{100 * images / max(findings.sound, 1):.1f}",
-            Text(bar, style="rgb({},{},{})".format(*color)),
+            Text(bar, style="rgb({},{},{})".format(*color) if sum(color) > 90 else ""),  # black is not seen on black
         )
     return table

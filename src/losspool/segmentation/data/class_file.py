@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as short  # what a file holds may be endless
 from typing import Any
 
 import yaml
@@ -34,7 +35,7 @@ def read_classes(path: Path) -> ClassFile:
     _refuse_unknown(path, "the file", content, _FIELDS)
     entries = content.get("classes")
     if not isinstance(entries, list) or not entries:
-        raise UserError(f"{path}: 'classes' must be a list of at least one class, got {entries!r}")
+        raise UserError(f"{path}: 'classes' must be a list of at least one class, got {short(entries)}")
     if len(entries) > MOST_CLASSES:
         raise UserError(f"{path}: 'classes' holds {len(entries)} classes, {MOST_CLASSES} are possible")
     values: dict[int, int] = {}
@@ -43,7 +44,7 @@ def read_classes(path: Path) -> ClassFile:
     for label, entry in enumerate(entries):
         where = f"classes[{label}]"
         if not isinstance(entry, dict):
-            raise UserError(f"{path}: {where} must have the fields name, id and color, got {entry!r}")
+            raise UserError(f"{path}: {where} must have the fields name, id and color, got {short(entry)}")
         _refuse_unknown(path, where, entry, _CLASS_FIELDS)
         names.append(_name(path, f"{where}.name", entry.get("name"), names))
         _add(path, f"{where}.id", values, _whole(path, f"{where}.id", entry.get("id"), 65535), label, names)
@@ -66,7 +67,7 @@ def _parsed(path: Path) -> dict[Any, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path}: the file must hold 'classes' and 'ignore', got {content!r}")
+        raise UserError(f"{path}: the file must hold 'classes' and 'ignore', got {short(content)}")
     return content
 
 
@@ -78,7 +79,7 @@ def _refuse_unknown(path: Path, where: str, content: dict[Any, Any], known: set[
 
 def _name(path: Path, where: str, value: Any, names: list[str]) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{path}: {where} must be a text, got {value!r}")
+        raise UserError(f"{path}: {where} must be a text, got {short(value)}")
     if value in names:
         raise UserError(f"{path}: {where} {value!r} is the name of classes[{names.index(value)}] too")
     return value
@@ -86,13 +87,13 @@ def _name(path: Path, where: str, value: Any, names: list[str]) -> str:
 
 def _whole(path: Path, where: str, value: Any, largest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= largest:
-        raise UserError(f"{path}: {where} must be a whole number from 0 to {largest}, got {value!r}")
+        raise UserError(f"{path}: {where} must be a whole number from 0 to {largest}, got {short(value)}")
     return value
 
 
 def _color(path: Path, where: str, value: Any) -> Color:
     if not isinstance(value, list) or len(value) != 3:
-        raise UserError(f"{path}: {where} must be three numbers [red, green, blue], got {value!r}")
+        raise UserError(f"{path}: {where} must be three numbers [red, green, blue], got {short(value)}")
     red, green, blue = (_whole(path, where, channel, 255) for channel in value)
     return red, green, blue
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -47,13 +48,10 @@ class FileDataset:
         self.name = name
         self.classes = tuple(classes)
         self.pairs = tuple(sorted(pairs, key=lambda pair: pair.name))
+        self.names: Sequence[str] = [pair.name for pair in self.pairs]
         self.orphans = tuple(orphans)
         """Labels that belong to no image."""
         self._decoder = decoder
-
-    @property
-    def names(self) -> Sequence[str]:
-        return [pair.name for pair in self.pairs]
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -62,10 +60,7 @@ class FileDataset:
         return read_image(self.pairs[index].image)
 
     def label(self, index: int) -> Pixels:
-        pair = self.pairs[index]
-        if pair.label is None:
-            raise BrokenFileError(pair.image, "this image has no label")
-        return self._decoder.read(pair.label)
+        return self._decoder.read(_label_of(self.pairs[index]))
 
     def fingerprint(self) -> str:
         """From names, sizes and times of change: reading every file would cost as much as what is cached."""
@@ -76,20 +71,29 @@ class FileDataset:
 
 
 def _stamp(pair: Pair) -> tuple[tuple[str, ...], int, int]:
+    path = _label_of(pair)
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise BrokenFileError(path, f"the file cannot be opened ({error.strerror})") from None
+    return path.parts[-2:], status.st_size, status.st_mtime_ns
+
+
+def _label_of(pair: Pair) -> Path:
     if pair.label is None:
         raise BrokenFileError(pair.image, "this image has no label")
-    try:
-        status = pair.label.stat()
-    except OSError as error:
-        raise BrokenFileError(pair.label, f"the file cannot be opened ({error.strerror})") from None
-    return pair.label.parts[-2:], status.st_size, status.st_mtime_ns
+    return pair.label
 
 
 def existing_folder(path: Path, what: str) -> Path:
     """``path`` if it is a folder; else one sentence that names it."""
-    if not path.is_dir():
-        raise UserError(f"{path}: {what} does not exist")
-    return path
+    try:
+        if path.is_dir():
+            os.listdir(path)
+            return path
+    except OSError as error:
+        raise UserError(f"{path}: {what} cannot be opened ({error.strerror})") from None
+    raise UserError(f"{path}: {what} {'is not a folder' if path.exists() else 'does not exist'}")
 
 
 def subfolders(path: Path) -> list[str]:
@@ -99,15 +103,32 @@ def subfolders(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
+def walk(folder: Path) -> Iterator[Path]:
+    """Every image file below ``folder``, in the order of the paths; linked folders too, hidden ones not."""
+    seen: set[str] = set()
+    for here, folders, files in os.walk(folder, followlinks=True, onerror=_not_readable):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if (real := os.path.realpath(here)) in seen:  # a link that leads back up
+            folders.clear()
+            continue
+        seen.add(real)
+        for name in sorted(files):
+            path = Path(here, name)
+            if path.suffix.lower() in SUFFIXES and not name.startswith(".") and path.is_file():
+                yield path
+
+
+def _not_readable(error: OSError) -> None:
+    raise UserError(f"{error.filename}: the folder cannot be opened ({error.strerror})")
+
+
 def images_below(folder: Path) -> dict[str, Path]:
-    """Every image file below ``folder`` by its path there without suffix, in the order of the names.
+    """Every image file below ``folder`` by its path there without suffix; none where there is no folder.
 
     Two files that differ in their suffix alone cannot be told apart by name and are refused.
     """
     found: dict[str, Path] = {}
-    for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() not in SUFFIXES or path.name.startswith("."):
-            continue
+    for path in walk(folder) if folder.is_dir() else ():
         key = path.relative_to(folder).with_suffix("").as_posix()
         if key in found:
             raise UserError(f"{path}: differs from {found[key].name} in its suffix alone")

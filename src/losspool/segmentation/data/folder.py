@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from losspool.segmentation.data.class_file import read_classes
-from losspool.segmentation.data.files import FileDataset, Pair, images_below, matched, subfolders
+from losspool.segmentation.data.files import FileDataset, Pair, images_below, matched, subfolders, walk
 from losspool.segmentation.data.images import SUFFIXES
 from losspool.segmentation.data.lists import read_list
 from losspool.segmentation.errors import UserError
 
 
 def splits(root: Path) -> list[str]:
-    """Folders below ``images``; or list files, and then the folders are only how the files are kept."""
-    return sorted(path.stem for path in root.glob("*.txt")) or subfolders(root / "images")
+    """Folders below ``images``, and list files: those whose first line names an image. Other texts are none."""
+    lists = [path.stem for path in root.glob("*.txt") if _names_an_image(path, root / "images")]
+    return sorted({*lists, *subfolders(root / "images")})
 
 
 def open_folder(root: Path, split: str) -> FileDataset:
@@ -24,24 +25,55 @@ def open_folder(root: Path, split: str) -> FileDataset:
     classes = read_classes(root / "classes.yaml")
     name = f"{root.resolve().name}/{split.removesuffix('.txt')}"
     images, labels = root / "images", root / "labels"
+    path = root / split if split.endswith(".txt") else root / f"{split}.txt"
     if (images / split).is_dir():
+        if path.is_file() and _names_an_image(path, images):
+            raise UserError(f"{path}: the split {split!r} is a folder below {images} too; name one of them otherwise")
         found = matched(images_below(images / split), images_below(labels / split))
         return FileDataset(name, classes.infos, classes.decoder, *found)
-    path = root / split if split.endswith(".txt") else root / f"{split}.txt"
-    if not path.exists():
+    if not path.is_file():
         raise UserError(f"{images / split}: no such folder, and no list {path.name} in {root}")
-    pairs = (_listed(path, entry, images, labels) for entry in read_list(path))
-    return FileDataset(name, classes.infos, classes.decoder, pairs)
+    return FileDataset(name, classes.infos, classes.decoder, _listed(path, images, labels))
 
 
-def _listed(path: Path, entry: str, images: Path, labels: Path) -> Pair:
-    key = entry[: -len(Path(entry).suffix)] if Path(entry).suffix.lower() in SUFFIXES else entry
-    image = _with_any_suffix(images / key)
-    if image is None:
-        raise UserError(f"{path}: there is no image {entry!r} below {images}")
-    return Pair(key, image, _with_any_suffix(labels / key))
+def _listed(path: Path, images: Path, labels: Path) -> list[Pair]:
+    known, partners = _by_key(images), _by_key(labels)
+    pairs: dict[str, Pair] = {}
+    for entry in read_list(path):
+        key = _key(entry)
+        if key in pairs:
+            raise UserError(f"{path}: {key!r} stands there twice")
+        found = [image for image in known.get(key, []) if entry in (key, image.relative_to(images).as_posix())]
+        if len(found) != 1:
+            problem = "there is no image" if not found else "more than one suffix has the image"
+            raise UserError(f"{path}: {problem} {entry!r} below {images}")
+        labelled = partners.get(key, [])
+        if len(labelled) > 1:
+            raise UserError(f"{labelled[1]}: differs from {labelled[0].name} in its suffix alone")
+        pairs[key] = Pair(key, found[0], labelled[0] if labelled else None)
+    return list(pairs.values())
 
 
-def _with_any_suffix(path: Path) -> Path | None:
-    candidates = (path.with_name(path.name + suffix) for known in SUFFIXES for suffix in (known, known.upper()))
-    return next((candidate for candidate in candidates if candidate.exists()), None)
+def _key(entry: str) -> str:
+    path = PurePosixPath(entry)
+    return path.with_suffix("").as_posix() if path.suffix.lower() in SUFFIXES else path.as_posix()
+
+
+def _by_key(folder: Path) -> dict[str, list[Path]]:
+    found: dict[str, list[Path]] = {}
+    for path in walk(folder) if folder.is_dir() else ():
+        found.setdefault(_key(path.relative_to(folder).as_posix()), []).append(path)
+    return found
+
+
+def _names_an_image(path: Path, images: Path) -> bool:
+    try:
+        names = read_list(path)
+    except UserError:
+        return False
+    if not names:
+        return False
+    wanted = images / _key(names[0])
+    return wanted.parent.is_dir() and any(
+        file.stem == wanted.name and file.suffix.lower() in SUFFIXES for file in wanted.parent.iterdir()
+    )

@@ -40,21 +40,38 @@ def opened(path: Path) -> Iterator[Image.Image]:
 
 
 def read_image(path: Path) -> Image.Image:
-    """RGB, decoded."""
+    """RGB, decoded, as it is stored: an EXIF orientation is not applied, because labels have none."""
     with opened(path) as image:
         image.load()
-        return image if image.mode == "RGB" else image.convert("RGB")
+        if image.mode == "RGB":
+            return image
+        if image.mode in ("I", "F"):  # Pillow would clip them to white
+            raise BrokenFileError(
+                path, f"of Pillow's mode {image.mode!r}, which has no fixed range; store 8 or 16 bits"
+            )
+        if image.mode.startswith("I;16"):
+            grey = (np.asarray(image).astype(np.uint32) // 257).astype(np.uint8)
+            return Image.fromarray(grey).convert("RGB")
+        transparent = "transparency" in image.info
+        return (image.convert("RGBA") if transparent else image).convert("RGB")
+
+
+# Pillow stretches grey levels of 2 and 4 bits to 0 … 255; labels must come back as they were.
+_STRETCHED = {"L;2": 85, "L;4": 17}
 
 
 def read_values(path: Path) -> NDArray[np.unsignedinteger]:
     """A label file as it is: (H, W) values of an index, palette or 16-bit file, (H, W, 3) of a colour one."""
     with opened(path) as image:
+        tile = getattr(image, "tile", None)
+        raw = str(tile[0].args) if tile else ""
         if image.mode in ("L", "P", "I;16", "I;16B"):
-            return cast("NDArray[np.unsignedinteger]", np.asarray(image))
+            values = cast("NDArray[np.unsignedinteger]", np.asarray(image))
+            return values // np.uint8(_STRETCHED[raw]) if raw in _STRETCHED else values
         if image.mode in ("1", "I"):  # Pillow widens some 16-bit files to "I"
-            values = np.asarray(image).astype(np.int64)
-            if values.min(initial=0) >= 0 and values.max(initial=0) < 1 << 16:
-                return values.astype(np.uint16)
+            wide = np.asarray(image).astype(np.int64)
+            if wide.min(initial=0) >= 0 and wide.max(initial=0) < 1 << 16:
+                return wide.astype(np.uint16)
             raise BrokenFileError(path, "labels must lie between 0 and 65535")
         if image.mode in ("RGB", "RGBA"):
             return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import tempfile
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
-from losspool.segmentation.console import console, track
+from losspool.segmentation.console import console, plain, track
 from losspool.segmentation.data.protocol import Dataset
+from losspool.segmentation.errors import UserError
 from losspool.segmentation.parallel import in_threads
 from losspool.segmentation.storage import replacing
 
@@ -44,6 +48,9 @@ class ClassIndex:
         return np.flatnonzero(self.pixels[:, label])
 
 
+_TABLES = tuple(field.name for field in fields(ClassIndex))
+
+
 def build(dataset: Dataset) -> ClassIndex:
     """Read every label once, in threads."""
     count = len(dataset.classes)
@@ -73,34 +80,54 @@ def _some(label: NDArray[np.uint8], wanted: int, random: np.random.Generator) ->
 
 
 def class_index(dataset: Dataset, folder: Path | None = None) -> ClassIndex:
-    """From the cache if it was made from this very data, else built and cached."""
-    name = "".join(letter if letter.isalnum() else "-" for letter in dataset.name)
+    """From the cache if it was made from this very data, else built, and cached if that is possible."""
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in dataset.name)[:40]
     key = f"{_VERSION}-{POSITIONS}-{dataset.fingerprint()}"
     path = (folder or cache_folder()) / f"{name}-{key}.safetensors"
-    if path.exists():
-        try:
-            return _read(path, key)
-        except (SafetensorError, OSError, ValueError, KeyError) as error:
-            console.print(f"{path}: damaged, built anew ({error})", markup=False)
+    try:
+        return _decoded(path.read_bytes(), key)
+    except FileNotFoundError:
+        pass
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        _tell(f"{path}: cannot be used, the index is built anew ({error})")
     index = build(dataset)
-    with replacing(path) as partial:
-        save_file({field.name: getattr(index, field.name) for field in fields(index)}, partial, {"key": key})
+    try:
+        with replacing(path) as partial:
+            partial.write_bytes(_encoded(index, key))
+    except UserError as error:
+        _tell(f"{error}; the index will be built again next time")
     return index
 
 
 def cache_folder() -> Path:
-    """``losspool`` in the user's folder of caches."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "losspool"
+    """``losspool`` in the user's folder of caches, or in that of temporary files for a user without a home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "losspool"
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / "losspool"
 
 
-def _read(path: Path, key: str) -> ClassIndex:
-    with safe_open(path, framework="np") as file:
-        if (file.metadata() or {}).get("key") != key:
-            raise ValueError("made from other data")
-        index = ClassIndex(**{field.name: file.get_tensor(field.name) for field in fields(ClassIndex)})
-    images, classes = index.pixels.shape
-    if index.sizes.shape != (images, 2) or index.starts.shape != (images * classes + 1,):
-        raise ValueError("its tables do not fit together")
-    if (np.diff(index.starts) < 0).any() or index.starts[0] != 0 or index.starts[-1] != len(index.positions):
-        raise ValueError("its positions do not fit together")
+def _tell(text: str) -> None:
+    console.print(plain(text), markup=False, soft_wrap=True)
+
+
+def _encoded(index: ClassIndex, key: str) -> bytes:
+    return save({name: getattr(index, name) for name in _TABLES}, {"key": key, "checksum": _checksum(index)})
+
+
+def _decoded(content: bytes, key: str) -> ClassIndex:
+    index = ClassIndex(**load(content))
+    size = int.from_bytes(content[:8], "little")  # safetensors: the length of the header, then the header
+    stored = json.loads(content[8 : 8 + size])["__metadata__"]
+    if stored["key"] != key or stored["checksum"] != _checksum(index):
+        raise ValueError("its checksum is wrong, or it was made from other data")
     return index
+
+
+def _checksum(index: ClassIndex) -> str:
+    digest = hashlib.sha256()
+    for name in _TABLES:
+        table = getattr(index, name)
+        digest.update(f"{name}{table.dtype}{table.shape}".encode())
+        digest.update(table.tobytes())
+    return digest.hexdigest()

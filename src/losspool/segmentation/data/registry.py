@@ -28,6 +28,8 @@ def open_dataset(name: str, root: Path | str | None, split: str, **options: Any)
     """A split of a dataset. ``streets`` needs no root; ``options`` are its own (seed, size, count)."""
     if _known(name) == GENERATED:
         return Streets(split, **options)
+    if options:
+        raise TypeError(f"{name} takes no options, got {', '.join(options)}")
     dataset = _OF_FILES[name][0](_root(name, root), split)
     if not len(dataset):
         raise UserError(f"{root}: the split {split!r} of {name} holds no images")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +47,10 @@ def prepare_voc(voc: Path, sbd: Path) -> Prepared:
     names = sorted((of_sbd | set(train)) - set(val))
     own = set(train)
     target = folder / "SegmentationClassAug"
-    target.mkdir(exist_ok=True)
+    list_file = folder / LISTS / f"{AUGMENTED}.txt"
+    with _writing(target):
+        target.mkdir(exist_ok=True)
+        list_file.unlink(missing_ok=True)
 
     def write(name: str) -> None:
         path = folder / "SegmentationClass" / f"{name}.png" if name in own else source / "cls" / f"{name}.mat"
@@ -54,14 +59,22 @@ def prepare_voc(voc: Path, sbd: Path) -> Prepared:
             raise BrokenFileError(path, "its size differs from the image's")
         image = Image.fromarray(label)
         image.putpalette(_PALETTE)
-        image.save(target / f"{name}.png")
+        with _writing(target / f"{name}.png"):
+            image.save(target / f"{name}.png")
 
     for _ in track(in_threads(write, names), len(names), "Writing SegmentationClassAug"):
         pass
-    list_file = folder / LISTS / f"{AUGMENTED}.txt"
     with replacing(list_file) as partial:
         partial.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
     return Prepared(target, list_file, len(names), sum(name not in own for name in names))
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
 
 
 def _sbd_folder(root: Path) -> Path:

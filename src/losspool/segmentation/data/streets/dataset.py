@@ -23,7 +23,7 @@ MOST = 1_000_000
 """Scenes of a split: names have six digits."""
 SIDES = (32, 2048)
 """The shortest and the longest side of a picture: below nothing is left to see, above one takes seconds."""
-KEPT = 4
+KEPT = 8
 """Scenes kept in memory: a loader asks for a scene's image, label and looks one after the other."""
 
 
