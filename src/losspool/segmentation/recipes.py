@@ -1,0 +1,143 @@
+"""From a recipe and overrides to a config: defaults, recipe, method, the recipe's word on the method, overrides."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from losspool.segmentation.config import METHODS, Config
+from losspool.segmentation.errors import UserError
+
+
+def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
+    """The config of ``losspool train path overrides…``. ``path`` may be a run's own config.yaml.
+
+    A recipe may hold ``methods``: what differs when a method is trained, such as its learning rate.
+    """
+    path = Path(path)
+    recipe = _parsed(path)
+    methods = recipe.pop("methods", None) or {}
+    if not isinstance(methods, dict) or not all(isinstance(value, dict) for value in methods.values()):
+        raise UserError(f"{path}: 'methods' must give settings by method, got {methods!r}")
+    for name in methods:
+        _known(f"{path}: methods", name, METHODS)
+    recipe.setdefault("recipe", path.stem)
+    chosen = [_override(text) for text in overrides]
+    method = dict(chosen).get("method", recipe.get("method", Config.method))
+    if not isinstance(method, str) or method not in METHODS:
+        raise UserError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    # A run's own config holds every value: the method's presets are in it, and may have been overridden.
+    resolved = recipe.pop("resolved", False) is True and "method" not in dict(chosen)
+    config = _merged(OmegaConf.structured(Config), recipe, str(path))
+    config = _merged(config, {"method": method}, "method")
+    for key, value in () if resolved else METHODS[method].items():
+        config = _merged(config, _nested(key, value), f"method {method}")
+    config = _merged(config, methods.get(method, {}), f"{path}: methods.{method}")
+    for key, value in chosen:
+        config = _merged(config, _nested(key, value), key)
+    return _frozen(config)
+
+
+def dump_config(config: Config) -> str:
+    """YAML that :func:`load_config` reads back to the same config."""
+    return yaml.safe_dump({"resolved": True, **_plain(asdict(config))}, sort_keys=False, allow_unicode=True)
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: the recipe does not exist") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: the recipe cannot be read ({error})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: a recipe holds settings by name, got {type(content).__name__}")
+    return content
+
+
+def _override(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UserError(f"an override is written as key=value, got {text!r}")
+    try:
+        return key, yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return key, value  # a text such as a path with a colon
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def _merged(config: DictConfig, values: dict[str, Any], where: str) -> DictConfig:
+    _refuse_unknown(Config, values, where, "")
+    try:
+        merged = OmegaConf.merge(config, OmegaConf.create(_numbers(values)))
+    except (OmegaConfBaseException, ValueError, TypeError) as error:
+        key = getattr(error, "full_key", None) or where
+        told = str(error).splitlines()[0]
+        raise UserError(f"{where}: {key}: {told}" if key not in where else f"{where}: {told}") from None
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def _numbers(values: Any) -> Any:
+    """YAML 1.1 reads 1e-4 as text, because it lacks a point; everyone means the number."""
+    if isinstance(values, dict):
+        return {key: _numbers(value) for key, value in values.items()}
+    if isinstance(values, list):
+        return [_numbers(value) for value in values]
+    if isinstance(values, str) and "e" in values.lower():
+        try:
+            return float(values)
+        except ValueError:
+            return values
+    return values
+
+
+def _refuse_unknown(kind: Any, values: Any, where: str, prefix: str) -> None:
+    known = {each.name: each for each in fields(kind)}
+    for key, value in values.items():
+        full = f"{prefix}{key}"
+        _known(where, full, [f"{prefix}{name}" for name in known])
+        section = known[key].default_factory
+        if is_dataclass(section):
+            if not isinstance(value, dict):
+                raise UserError(f"{where}: {full} holds settings by name, got {value!r}")
+            _refuse_unknown(section, value, where, f"{full}.")
+
+
+def _known(where: str, name: str, names: Any) -> None:
+    if name not in names:
+        near = difflib.get_close_matches(str(name), list(names), 1, 0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
+        raise UserError(f"{where}: unknown key {str(name)!r}; {hint}")
+
+
+def _frozen(config: DictConfig) -> Config:
+    try:
+        made = OmegaConf.to_object(config)
+    except OmegaConfBaseException as error:
+        raise UserError(str(error).splitlines()[0]) from None
+    assert isinstance(made, Config)
+    return made
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
