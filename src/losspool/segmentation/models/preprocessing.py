@@ -33,12 +33,11 @@ class Preprocessing:
 
     def apply(self, images: Tensor) -> Tensor:
         """uint8 RGB images, (B, H, W, 3) or (B, 3, H, W), as a network's float32 input (B, 3, H, W)."""
-        x = _channels_first(images).to(torch.float32)
-        if self.bgr:
-            x = x.flip(1)
+        x = _channels_first(images)
+        x = (x.flip(1) if self.bgr else x).to(torch.float32, memory_format=torch.contiguous_format)
         factor = x.new_tensor([self.scale / std for std in self.std]).view(1, 3, 1, 1)
         offset = x.new_tensor([mean / std for mean, std in zip(self.mean, self.std, strict=True)]).view(1, 3, 1, 1)
-        return torch.sub(x * factor, offset).contiguous()
+        return x.mul_(factor).sub_(offset)  # in place: whole images are large
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""

@@ -1,0 +1,152 @@
+"""Whole images: predicted tile by tile, and scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from losspool.segmentation.config import EvaluateConfig
+from losspool.segmentation.data.pairs import read_pair
+from losspool.segmentation.data.protocol import Dataset, Pixels
+from losspool.segmentation.data.streets import LOOKS, Streets
+from losspool.segmentation.errors import UserError
+from losspool.segmentation.metrics import confusion, iou, mean_iou
+from losspool.segmentation.models.preprocessing import Preprocessing
+from losspool.segmentation.parallel import in_threads
+from losspool.segmentation.strips import row_strips, strips
+from losspool.segmentation.tiling import tiles
+
+
+class Predictor:
+    """A trained network for images of any size. It never holds more at full size than a tile's logits.
+
+    Args:
+        network: a module in evaluation mode, on ``device``: images (B, 3, H, W) to logits (B, C, h, w).
+        preprocessing: the network's.
+        zoom: the scale at which it saw images in training.
+        config: tiles, scales and flips.
+        device: where to compute.
+    """
+
+    def __init__(
+        self,
+        network: Callable[[Tensor], Any],
+        preprocessing: Preprocessing,
+        *,
+        zoom: float = 1.0,
+        config: EvaluateConfig | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._network = network
+        self._preprocessing = preprocessing
+        self._zoom = zoom
+        self._config = config or EvaluateConfig()
+        self.device = torch.device(device)
+
+    @torch.no_grad()
+    def __call__(self, image: Image.Image) -> Pixels:
+        """(H, W): the label of every pixel."""
+        out = np.empty((image.height, image.width), np.uint8)
+        for tile in tiles(image.width, self._config.tiling):
+            part = image.crop((tile.left, 0, tile.right, image.height))
+            kept = slice(tile.first - tile.left, tile.last - tile.left)
+            out[:, tile.first : tile.last] = self._labels(part, kept)
+        return out
+
+    @torch.no_grad()
+    def coarse(self, image: Image.Image) -> Tensor:
+        """(1, C, h, w): the network's own logits of the whole image."""
+        return self._logits(image, 1.0, False)
+
+    def _labels(self, part: Image.Image, kept: slice) -> Pixels:
+        """(H, kept): of a tile. A function of its own, so that nothing of a tile outlives it."""
+        out = np.empty((part.height, kept.stop - kept.start), np.uint8)
+        for rows, scores in self._scores(part, kept):
+            # Along with the maximum, because argmax alone takes four times as long on a CPU.
+            out[rows] = scores.max(0).indices.to(torch.uint8).cpu().numpy()  # (C, rows, kept) -> (rows, kept)
+        return out
+
+    def _scores(self, part: Image.Image, kept: slice) -> Iterator[tuple[slice, Tensor]]:
+        """Strips of rows: the logits (C, rows, kept); of several passes, the sum of their probabilities."""
+        size = (part.height, part.width)
+        flips = (False, True) if self._config.flip else (False,)
+        passes = [(scale, flip) for scale in self._config.scales for flip in flips]
+        if len(passes) == 1:
+            yield from strips(self._logits(part, *passes[0]), size, kept)
+            return
+        total: Tensor | None = None
+        for scale, flip in passes:
+            for rows, logits in strips(self._logits(part, scale, flip), size, kept):
+                if total is None:
+                    total = logits.new_zeros(logits.shape[0], part.height, logits.shape[2])
+                total[:, rows] += logits.softmax(0)
+        assert total is not None
+        for rows in row_strips(total, part.height):
+            yield rows, total[:, rows]
+
+    def _logits(self, part: Image.Image, scale: float, flip: bool) -> Tensor:
+        zoom = scale * self._zoom
+        if zoom != 1:
+            size = (max(round(part.width * zoom), 1), max(round(part.height * zoom), 1))
+            part = part.resize(size, Image.Resampling.BILINEAR)
+        pixels = torch.from_numpy(np.array(part)).to(self.device)  # (H, W, 3)
+        if flip:
+            pixels = pixels.flip(1)
+        # As one long row: an image three pixels high could be read as one with the channels first.
+        ready = self._preprocessing.apply(pixels.reshape(1, 1, -1, 3)).view(1, 3, part.height, part.width)
+        logits = self._network(ready)
+        assert isinstance(logits, Tensor)
+        return logits.float().flip(3) if flip else logits.float()
+
+
+@dataclass
+class Scores:
+    """Counts over a split; adding the counts of two halves gives the counts of the whole."""
+
+    matrix: NDArray[np.int64]
+    """(C, C): row = label, column = prediction."""
+    looks: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    """(L, 2): of each look of generated scenes, the pixels found and the pixels there are."""
+
+    def summary(self) -> dict[str, Any]:
+        """As metrics.jsonl holds it; None where a class does not occur."""
+        if not self.matrix.any():
+            raise UserError("no pixel of the split has a label, so there is nothing to score")
+        found: dict[str, Any] = {
+            "miou": mean_iou(self.matrix),
+            "iou": [None if np.isnan(score) else float(score) for score in iou(self.matrix)],
+        }
+        if len(self.looks):
+            found["recall_per_look"] = {
+                look.key: (float(hits / pixels) if pixels else None)
+                for look, (hits, pixels) in zip(LOOKS, self.looks.tolist(), strict=True)
+            }
+        return found
+
+
+def score(
+    predict: Callable[[Image.Image], Pixels], dataset: Dataset, indices: Iterable[int], watch: Callable[[], None]
+) -> Scores:
+    """Predict the images at ``indices`` and count. ``watch`` is called before each; it may raise to stop."""
+    classes, generated = len(dataset.classes), isinstance(dataset, Streets)
+    scores = Scores(np.zeros((classes, classes), np.int64), np.zeros((len(LOOKS) if generated else 0, 2), np.int64))
+
+    def read(index: int) -> tuple[Image.Image, Pixels, Pixels | None]:
+        # The looks at once: a generated scene that is no longer kept would be drawn anew for them.
+        return *read_pair(dataset, index), dataset.looks(index) if isinstance(dataset, Streets) else None
+
+    for image, label, looks in in_threads(read, indices, ahead=2):
+        watch()
+        prediction = predict(image)
+        scores.matrix += confusion(torch.from_numpy(prediction), torch.from_numpy(label.copy()), classes).numpy()
+        if looks is not None:
+            found = np.bincount(looks[prediction == label], minlength=len(LOOKS) + 1)
+            scores.looks += np.stack([found, np.bincount(looks.ravel(), minlength=len(LOOKS) + 1)], axis=1)[1:]
+    return scores
