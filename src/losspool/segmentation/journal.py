@@ -1,0 +1,106 @@
+"""metrics.jsonl and run.json: what a run writes about itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from losspool import __version__
+from losspool.segmentation.errors import UserError
+from losspool.segmentation.storage import replacing
+
+
+class MetricsFile:
+    """One JSON object per line, flushed line by line; a line that a crash tore is cut off on resume."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def append(self, entry: dict[str, Any]) -> None:
+        line = json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n"
+        try:
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.write(line)
+        except OSError as error:
+            raise UserError(f"{self._path}: cannot be written ({error.strerror})") from error
+
+    def sync(self) -> None:
+        """On disk for certain: a checkpoint must not be older than the lines that belong to it."""
+        if self._path.exists():
+            with open(self._path, "rb+") as file:
+                os.fsync(file.fileno())
+
+    def cut(self, step: int, validated: int) -> None:
+        """Keep what a run had written at ``step`` whose last validation was at ``validated``."""
+        limits = {"train": step, "val": validated}
+        kept = [entry for entry in read_metrics(self._path) if entry["step"] <= limits.get(entry["split"], step)]
+        with replacing(self._path) as partial:
+            lines = (json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n" for entry in kept)
+            partial.write_text("".join(lines), encoding="utf-8")
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Every whole line; a torn last one is left out, any other that is no metrics is an error with its number."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    entries = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            if number == len(lines):  # no newline after it: the writer was stopped in the middle
+                continue
+            raise UserError(f"{path}: line {number} is not JSON") from None
+        if not isinstance(entry, dict) or not isinstance(entry.get("step"), int) or "split" not in entry:
+            raise UserError(f"{path}: line {number} has no step and split")
+        entries.append(entry)
+    return entries
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def describe_run(seed: int, processes: int) -> dict[str, Any]:
+    """Where a run runs, for whoever wants to repeat it."""
+    return {
+        "version": __version__,
+        "commit": _commit(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "processes": processes,
+        "seed": seed,
+    }
+
+
+def write_description(path: Path, description: dict[str, Any]) -> None:
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _commit() -> str | None:
+    """Of losspool's own source, with a + if it was changed; None where it is installed without its history."""
+    here = Path(__file__).parent
+    try:
+        command = ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--match="]
+        head = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return head.stdout.strip() or None if head.returncode == 0 else None

@@ -1,0 +1,113 @@
+"""A run's folder: where everything lies, and what may be done with it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from losspool.segmentation.checkpoint import checkpoint_path, read_checkpoint, steps_in
+from losspool.segmentation.config import Config
+from losspool.segmentation.data.protocol import Dataset
+from losspool.segmentation.data.registry import GENERATED, open_dataset
+from losspool.segmentation.errors import UserError
+from losspool.segmentation.recipes import dump_config, load_config
+from losspool.segmentation.storage import replacing
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths in a run's folder."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def description(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def previews(self) -> Path:
+        return self.path / "previews"
+
+
+def split_of(config: Config, split: str) -> Dataset:
+    """A split of the run's data."""
+    options: dict[str, Any] = {}
+    if config.data.name == GENERATED:
+        options["size"] = config.data.streets_size
+        if split == "train":
+            options["count"] = config.data.streets_train
+    return open_dataset(config.data.name, config.data.root, split, **options)
+
+
+def chosen_steps(folder: RunFolder, wanted: str) -> list[int]:
+    """``last``, ``best`` (by validation), or steps such as ``150000,160000``: those that have a checkpoint."""
+    found = steps_in(folder.checkpoints)
+    if not found:
+        raise UserError(f"{folder.path}: the run has no checkpoint")
+    if wanted == "last":
+        return found[-1:]
+    if wanted == "best":
+        best = read_checkpoint(checkpoint_path(folder.checkpoints, found[-1]))["best"]
+        if best is None:
+            raise UserError(f"{folder.path}: the run was not validated yet, so no checkpoint is the best")
+        return [int(best["step"])]
+    try:
+        steps = [int(text) for text in wanted.split(",")]
+    except ValueError:
+        raise UserError(f"a checkpoint is 'last', 'best' or steps such as 500,1000, got {wanted!r}") from None
+    for step in steps:
+        if step not in found:
+            raise UserError(f"{folder.path}: there is no checkpoint of step {step}; there are {found}")
+    return steps
+
+
+FREE_TO_CHANGE = {
+    "data.root",
+    "data.cache",
+    "data.workers",
+    "model.weights",
+    "train.keep_last",
+    "train.keep_steps",
+    "train.tensorboard",
+}
+"""What may differ when a run is resumed: none of it changes a number of what is to come."""
+
+
+def check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
+    """See that the folder is free, or of a run of this config that is to go on."""
+    if folder.path.exists() and not folder.path.is_dir():
+        raise UserError(f"{folder.path}: a file is in the way of the run's folder")
+    if folder.config.exists():
+        if not resume:
+            raise UserError(f"{folder.path}: the run exists; go on with --resume, or name another folder with --out")
+        stored, wanted = (_flat(asdict(each)) for each in (load_config(folder.config), config))
+        for key in wanted:
+            if key not in FREE_TO_CHANGE and stored.get(key) != wanted[key]:
+                raise UserError(f"{folder.path}: its {key} is {stored.get(key)!r}, the command says {wanted[key]!r}")
+    elif folder.path.is_dir() and any(folder.path.iterdir()):
+        raise UserError(f"{folder.path}: the folder holds other things; name another one with --out")
+
+
+def write_config(folder: RunFolder, config: Config) -> None:
+    with replacing(folder.config) as partial:
+        partial.write_text(dump_config(config), encoding="utf-8")
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found

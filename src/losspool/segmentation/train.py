@@ -1,0 +1,363 @@
+"""The trainer: one loop. Loss, sampler, model and data are arguments of it, by way of the config."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from losspool.segmentation.board import Board
+from losspool.segmentation.checkpoint import newest_checkpoint, prune, write_checkpoint
+from losspool.segmentation.config import Config
+from losspool.segmentation.console import console, plain, progress_bar
+from losspool.segmentation.data.augment import Augmentation
+from losspool.segmentation.data.index import class_index
+from losspool.segmentation.errors import UserError
+from losspool.segmentation.evaluate import Predictor, Scores, score
+from losspool.segmentation.interrupt import Interrupt, Interrupted
+from losspool.segmentation.journal import MetricsFile, describe_run, now, write_description
+from losspool.segmentation.loader import Batch, crop_loader
+from losspool.segmentation.losses import Criterion, class_weights
+from losspool.segmentation.models import Model, ModelSpec, build_from_spec, build_model
+from losspool.segmentation.observation import Observation, observe
+from losspool.segmentation.previews import Previews
+from losspool.segmentation.recipes import dump_config
+from losspool.segmentation.runs import RunFolder, check_folder, split_of, write_config
+from losspool.segmentation.sampling import CropSampler, DrawStream
+from losspool.segmentation.weight_maps import Weigher
+
+
+@dataclass
+class State:
+    """How far a run is."""
+
+    step: int = 0
+    """Updates done."""
+    validated: int = 0
+    """The step of the last validation."""
+    best: dict[str, Any] | None = None
+    """Step and mIoU of the best validation."""
+    seconds: float = 0.0
+    """Time spent so far, resumptions included."""
+
+
+class Trainer:
+    """Everything that a run needs, built from its config; :meth:`run` is the loop."""
+
+    def __init__(self, config: Config, out: Path, *, resume: bool = False) -> None:
+        self.config, self.folder = config, RunFolder(out)
+        self.fabric = fabric = _fabric(config)
+        fabric.launch()
+        self.main = fabric.global_rank == 0
+        check_folder(self.folder, config, resume)
+        stored = newest_checkpoint(self.folder.checkpoints) if resume else None
+
+        self.data, self.val_data = split_of(config, config.data.train), split_of(config, config.data.val)
+        with fabric.rank_zero_first(local=True):  # one builds it, the others find it in the cache
+            index = class_index(self.data, Path(config.data.cache) if config.data.cache else None)
+        self.sampler = CropSampler(index, config.sampling, config.seed)
+        self.model = self._model(stored)
+        self._class_weights = class_weights(config.loss.name, index)
+        self.criterion = Criterion(config.loss, self._class_weights).to(fabric.device)
+        self.previews = Previews(self.folder.previews, self.val_data, config.train.previews)
+        self.metrics = MetricsFile(self.folder.metrics)
+        self._board = Board(self.folder.path) if self.main and config.train.tensorboard else None
+
+        module = self.model.module
+        if config.train.channels_last:
+            module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+        optimizer = torch.optim.SGD(
+            self.model.parameter_groups(config.train.lr, config.train.head_factor),
+            lr=config.train.lr,
+            momentum=config.train.momentum,
+            weight_decay=config.train.weight_decay,
+        )
+        self._first_rates = [group["lr"] for group in optimizer.param_groups]
+        network = cast(nn.Module, torch.compile(module)) if config.train.compile else module
+        self.network, self.optimizer = fabric.setup(network, optimizer)
+        self.state, self.window = State(), Observation.nothing(len(self.data.classes), fabric.device)
+        if stored is not None:
+            self._restore(stored)
+        # Only now, when nothing of the user's can be wrong any more, is anything written.
+        if self.main:
+            write_config(self.folder, config)
+
+    def run(self) -> None:
+        """Train to the end. Raises :class:`Interrupted` when a signal ended it early; all is saved then."""
+        with Interrupt() as interrupt, self._described(), self._bar() as tell:
+            batches = iter(self._batches())
+            began = time.perf_counter() - self.state.seconds
+            try:
+                while self.state.step < self.config.train.steps or self._validation_due():
+                    if not self._validation_due():
+                        stop = self._step(batches, interrupt)
+                        self.state.seconds = time.perf_counter() - began
+                        if self.state.step % self.config.train.log_every == 0 or self._at_end():
+                            tell(self._log())
+                        if stop:
+                            raise Interrupted(interrupt.signal or signal.SIGTERM)  # or another rank heard it
+                    if self._validation_due():
+                        # Ranks must agree on when to stop: in a validation, only one that is alone may.
+                        self._validate(interrupt.check if self.fabric.world_size == 1 else lambda: None)
+                        self.state.seconds = time.perf_counter() - began
+                    if self._checkpoint_due():
+                        self._save()
+            except Interrupted:
+                self._save()
+                raise
+
+    def _step(self, batches: Iterator[Batch], interrupt: Interrupt) -> bool:
+        """One update of the weights. Returns whether any rank was asked to stop."""
+        config, fabric = self.config.train, self.fabric
+        # Dropout and the like depend on the step alone, so that a resumed run draws the same.
+        torch.manual_seed((self.config.seed << 32) + (self.state.step << 12) + fabric.global_rank)
+        warm = min((self.state.step + 1) / config.warmup, 1.0) if config.warmup else 1.0
+        decay = warm * (1 - self.state.step / config.steps) ** config.power
+        for group, rate in zip(self.optimizer.param_groups, self._first_rates, strict=True):
+            group["lr"] = rate * decay
+        seen = Observation.nothing(len(self.data.classes), fabric.device)
+        images: list[str] = []
+        for part in range(config.accumulate):
+            batch = next(batches)
+            images += [self.data.names[draw.image] for draw in batch.draws]
+            labels = batch.labels.to(fabric.device, non_blocking=True)
+            pixels = self.model.spec.preprocessing.apply(batch.images.to(fabric.device, non_blocking=True))
+            if config.channels_last:
+                pixels = pixels.contiguous(memory_format=torch.channels_last)
+            with self._no_sync(part < config.accumulate - 1):
+                logits = self.network(pixels)
+                if self.state.step == 0:
+                    self.model.check_logits(logits, pixels)
+                result = self.criterion(logits, labels, [draw.seed for draw in batch.draws])
+                fabric.backward(result.loss / config.accumulate)
+            seen += observe(result, labels, len(self.data.classes))
+        total = seen.reduced(fabric, stop=interrupt.signal is not None)
+        if not math.isfinite(total.loss):
+            raise self._not_finite(seen, images)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.sampler.running.observe(total.counts)
+        self.window += total
+        self.state.step += 1
+        return total.stop
+
+    def _batches(self) -> Any:
+        config = self.config
+        low, high = config.data.scale
+        zoom = config.data.zoom
+        augmentation = Augmentation(config.data.crop, (zoom * low, zoom * high), config.data.flip)
+        stream = DrawStream(
+            self.sampler,
+            batch=config.train.batch,
+            accumulate=config.train.accumulate,
+            rank=self.fabric.global_rank,
+            ranks=self.fabric.world_size,
+            first=self.state.step,
+            last=config.train.steps,
+        )
+        pin = self.fabric.device.type == "cuda"
+        return crop_loader(
+            self.data, augmentation, stream, workers=config.data.workers, lag=config.sampling.lag, pin=pin
+        )
+
+    def _log(self) -> dict[str, Any]:
+        """A line of metrics over the steps since the last one."""
+        running = self.sampler.running.after(self.state.step)
+        entry = {
+            "step": self.state.step,
+            "split": "train",
+            **self.window.summary(),
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "miou": float(running[self.sampler.present].mean()),
+            "iou": running.tolist(),
+            "probabilities": self.sampler.probabilities(running).tolist(),
+            "time": {"seconds": round(self.state.seconds, 3)},
+        }
+        self.window = Observation.nothing(len(self.data.classes), self.fabric.device)
+        self._write(entry)
+        return entry
+
+    def _validate(self, watch: Any) -> None:
+        began = time.perf_counter()
+        module = self.model.module.eval()
+        predict = Predictor(
+            module,
+            self.model.spec.preprocessing,
+            zoom=self.config.data.zoom,
+            config=self.config.evaluate,
+            device=self.fabric.device,
+        )
+        mine = range(self.fabric.global_rank, len(self.val_data), self.fabric.world_size)
+        scores = score(predict, self.val_data, mine, watch)
+        if self.main:
+            self.previews.write(self.state.step, predict, Weigher(self.config.loss, self._class_weights, predict))
+        module.train()
+        summary = self._summed(scores).summary()
+        if self.state.best is None or summary["miou"] > self.state.best["miou"]:
+            self.state.best = {"step": self.state.step, "miou": summary["miou"]}
+        self.state.validated = self.state.step
+        took = round(time.perf_counter() - began, 3)
+        self._write({"step": self.state.step, "split": "val", **summary, "time": {"validation": took}})
+        if self.main:
+            text = f"step {self.state.step}: val mIoU {summary['miou']:.4f}, best {self.state.best['miou']:.4f}"
+            console.print(f"{text} at step {self.state.best['step']}", markup=False)
+
+    def _summed(self, scores: Scores) -> Scores:
+        def total(part: NDArray[np.int64]) -> NDArray[np.int64]:
+            reduced = self.fabric.all_reduce(torch.from_numpy(part).to(self.fabric.device), reduce_op="sum")
+            return cast(Tensor, reduced).cpu().numpy()
+
+        return Scores(total(scores.matrix), total(scores.looks))
+
+    def _validation_due(self) -> bool:
+        due = self.state.step % self.config.train.validate_every == 0 or self._at_end()
+        return due and self.state.step > self.state.validated
+
+    def _checkpoint_due(self) -> bool:
+        is_best = self.state.best is not None and self.state.best["step"] == self.state.step
+        return self.state.step % self.config.train.checkpoint_every == 0 or is_best or self._at_end() or self._kept()
+
+    def _kept(self) -> bool:
+        return self.state.step in self.config.train.keep_steps
+
+    def _at_end(self) -> bool:
+        return self.state.step == self.config.train.steps
+
+    def _save(self) -> None:
+        """A checkpoint of this step. All ranks hold the same, but for the running IoU's copies: one writes."""
+        if self.main:
+            self.metrics.sync()
+            content = {
+                "step": self.state.step,
+                "validated": self.state.validated,
+                "best": self.state.best,
+                "seconds": self.state.seconds,
+                "model": self.model.module.state_dict(),
+                "spec": self.model.spec.to_dict(),
+                "classes": [{"name": info.name, "color": list(info.color)} for info in self.data.classes],
+                "config": dump_config(self.config),
+                "optimizer": self.optimizer.state_dict(),
+                "precision": self.fabric.strategy.precision.state_dict(),
+                "running": self.sampler.running.state_dict(),
+                "window": self.window.values.cpu(),
+            }
+            write_checkpoint(self.folder.checkpoints, self.state.step, content)
+            best = [self.state.best["step"]] if self.state.best else []
+            keep = (*self.config.train.keep_steps, *best)
+            prune(self.folder.checkpoints, last=self.config.train.keep_last, keep=keep)
+        self.fabric.barrier()
+
+    def _restore(self, stored: dict[str, Any]) -> None:
+        self.model.module.load_state_dict(stored["model"])
+        self.optimizer.load_state_dict(stored["optimizer"])
+        self.fabric.strategy.precision.load_state_dict(stored["precision"])
+        self.sampler.running.load_state_dict(stored["running"])
+        self.window = Observation(stored["window"].to(self.fabric.device), len(self.data.classes))
+        self.state = State(stored["step"], stored["validated"], stored["best"], stored["seconds"])
+        if self.main:
+            self.metrics.cut(self.state.step, self.state.validated)
+            console.print(f"resumed at step {self.state.step} of {self.config.train.steps}", markup=False)
+
+    def _model(self, stored: dict[str, Any] | None) -> Model:
+        config, classes = self.config.model, len(self.data.classes)
+        if stored is not None:
+            spec = ModelSpec.from_dict(stored["spec"])
+            if (spec.name, spec.num_classes) != (config.name, classes):
+                raise UserError(
+                    f"{self.folder.path}: its checkpoint is of {spec.name} with {spec.num_classes} classes, "
+                    f"the run is of {config.name} with {classes}"
+                )
+            return build_from_spec(spec)
+        torch.manual_seed(self.config.seed)
+        model = build_model(
+            config.name,
+            classes,
+            output_stride=config.output_stride,
+            weights=config.weights,
+            frozen_bn=config.frozen_bn,
+        )
+        if self.main and model.report is not None:
+            console.print(plain(str(model.report)), markup=False)
+        return model
+
+    def _no_sync(self, enabled: bool) -> Any:
+        """Gradients are exchanged with the last micro-batch alone."""
+        several = self.fabric.world_size > 1
+        return self.fabric.no_backward_sync(self.network, enabled=enabled) if several else nullcontext()
+
+    def _not_finite(self, seen: Observation, images: list[str]) -> UserError:
+        mine = (self.fabric.global_rank, images) if not math.isfinite(seen.loss) else None
+        everyone: list[Any] = [mine]
+        if self.fabric.world_size > 1:
+            everyone = [None] * self.fabric.world_size
+            torch.distributed.all_gather_object(everyone, mine)
+        names = [name for entry in everyone if entry for name in entry[1]]
+        return UserError(
+            f"the loss is not finite at step {self.state.step + 1}, on the images {', '.join(names)}; "
+            f"a lower train.lr than {self.config.train.lr:g} may help"
+        )
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        if self.main:
+            self.metrics.append(entry)
+            if self._board is not None:
+                self._board.write(entry)
+
+    @contextmanager
+    def _described(self) -> Iterator[None]:
+        """run.json around a run: where it runs, and how it ended."""
+        if not self.main:
+            yield
+            return
+        description = {**describe_run(self.config.seed, self.fabric.world_size), "start": now(), "status": "running"}
+        write_description(self.folder.description, description)
+        if self.state.step == 0:
+            self.previews.write_sources()
+        status = "failed"
+        try:
+            yield
+            status = "finished"
+        except Interrupted:
+            status = "stopped"
+            raise
+        finally:
+            end = {"end": now(), "status": status, "step": self.state.step, "best": self.state.best}
+            write_description(self.folder.description, {**description, **end})
+
+    @contextmanager
+    def _bar(self) -> Iterator[Any]:
+        with progress_bar() as bar:
+            task = bar.add_task("training", total=self.config.train.steps, completed=self.state.step, visible=self.main)
+
+            def tell(entry: dict[str, Any]) -> None:
+                text = f"loss {entry['loss']:.4f}, train mIoU {entry['miou']:.3f}"
+                bar.update(task, completed=entry["step"], description=text)
+
+            yield tell
+
+
+def _fabric(config: Config) -> Fabric:
+    """One process, or one of those that torchrun started: on one machine or many, gloo or NCCL."""
+    accelerated = torch.cuda.is_available() or torch.backends.mps.is_available()
+    if config.train.precision == "16-mixed" and not accelerated:
+        raise UserError("train.precision=16-mixed needs an accelerator; the CPU has 32-true and bf16-mixed")
+    world, local = (int(os.environ.get(name, 1)) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    return Fabric(
+        accelerator="auto",
+        strategy="ddp" if world > 1 else "auto",
+        devices=local,
+        num_nodes=world // local,
+        precision=config.train.precision,  # type: ignore[arg-type]  # one of PRECISIONS
+    )

@@ -1,0 +1,174 @@
+"""Trainings in processes of their own: several at once, and ended by signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from losspool.segmentation.recipes import load_config
+from losspool.segmentation.train import Trainer
+from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1", "COLUMNS": "300"}
+
+
+def launch(*arguments, processes=1):
+    """The command as a user gives it."""
+    start = [sys.executable, "-m", "losspool"]
+    if processes > 1:
+        start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        start += ["-m", "losspool"]
+    return subprocess.Popen(
+        [*start, *map(str, arguments)], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def outcome(process):
+    output, _ = process.communicate(timeout=180)
+    return process.returncode, output
+
+
+@pytest.mark.parametrize("scope", ["image", "global"])
+def test_two_processes_with_half_the_batch_follow_one_with_the_whole(tmp_path, scope):
+    recipe = write_recipe(tmp_path)
+    shared = (
+        "method=lmp",
+        f"loss.scope={scope}",
+        "model.name=deeplabv2_resnet18",
+        "model.frozen_bn=true",
+        "data.crop=[33,33]",
+        "train.lr=0.0001",  # at higher rates an arg-max may flip by rounding, and with it a draw
+        "train.steps=20",
+        "train.validate_every=20",
+        "train.checkpoint_every=20",
+        "train.log_every=5",
+    )
+    fresh = Trainer(load_config(recipe, shared), tmp_path / "fresh").model.module.state_dict()
+    train(recipe, tmp_path / "one", *shared, "train.batch=4")
+    process = launch("train", recipe, *shared, "train.batch=2", "--out", tmp_path / "two", processes=2)
+    code, output = outcome(process)
+    assert code == 0, output
+    ours, theirs = (checkpoint(tmp_path / name, 20) for name in ("one", "two"))
+    for key, value in theirs["model"].items():
+        torch.testing.assert_close(value, ours["model"][key], rtol=0, atol=1e-5)
+    moved = max(float((value - fresh[key]).abs().max()) for key, value in ours["model"].items())
+    assert moved > 1e-3
+    for line, other in zip(metrics(tmp_path / "one"), metrics(tmp_path / "two"), strict=True):
+        assert (line["step"], line["split"]) == (other["step"], other["split"])
+        assert line["miou"] == pytest.approx(other["miou"], abs=0.02)  # arg-max may flip on a tie
+        if line["split"] == "train":
+            assert line["loss"] == pytest.approx(other["loss"], rel=1e-4)
+            assert line["saturated"] == pytest.approx(other["saturated"], abs=0.01)
+    assert json.loads((tmp_path / "two" / "run.json").read_text())["processes"] == 2
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_run_with_a_line_that_says_how_to_go_on(tmp_path, number, code):
+    """And going on as it says ends where the undisturbed run ends; no process is left."""
+    recipe = write_recipe(tmp_path, steps=4000, validate_every=4000, checkpoint_every=4000)
+    arguments = ["train", recipe, "data.workers=2", "--out", tmp_path / "run"]
+    process = launch(*arguments)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run" / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    returned, output = outcome(process)
+    assert returned == code, output
+    assert "stopped at step" in output
+    line = next(line for line in output.splitlines() if "go on with: losspool train" in line)
+    assert line.endswith(f"--out {tmp_path / 'run'} --resume")
+    assert "Traceback" not in output
+    described = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert described["status"] == "stopped"
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"step-{described['step']:07d}.pt"]
+    alive = subprocess.run(["pgrep", "-f", str(tmp_path / "run")], capture_output=True, text=True, check=False)
+    assert alive.stdout.split() == []
+
+
+def test_two_processes_stop_and_resume_together(tmp_path):
+    recipe = write_recipe(tmp_path, steps=400, validate_every=400, checkpoint_every=400)
+    arguments = ("train", recipe, "data.workers=0", "train.batch=1")
+    whole = launch(*arguments, "--out", tmp_path / "whole", processes=2)
+    assert outcome(whole)[0] == 0
+    part = launch(*arguments, "--out", tmp_path / "part", processes=2)
+    while not (tmp_path / "part" / "metrics.jsonl").exists():
+        time.sleep(0.02)
+    part.send_signal(signal.SIGTERM)
+    code, output = outcome(part)
+    assert code != 0
+    assert "stopped at step" in output
+    code, output = outcome(launch(*arguments, "--out", tmp_path / "part", "--resume", processes=2))
+    assert code == 0, output
+    assert_equal(checkpoint(tmp_path / "part", 400)["model"], checkpoint(tmp_path / "whole", 400)["model"])
+    assert metrics(tmp_path / "part") == metrics(tmp_path / "whole")
+
+
+MISTAKES = {
+    ("train.step=5",): "error: train.step: unknown key 'train.step'; did you mean 'train.steps'?",
+    ("train.steps=abc",): "error: train.steps: Value 'abc' of type 'str' could not be converted to Integer",
+    ("data.root=/nowhere",): "error: /nowhere: the root of the data does not exist",
+    ("data.train=other",): "other: no such folder, and no list other.txt in",
+    ("model.name=deeplabv2_resnet19",): "error: there is no model 'deeplabv2_resnet19', did you mean",
+    ("model.weights=no.pth", "model.name=deeplabv2_resnet18"): "error: no.pth: there is no such file of weights",
+}
+
+
+@pytest.mark.parametrize("overrides", MISTAKES, ids=" ".join)
+def test_mistakes_end_in_one_sentence_and_exit_code_2(tmp_path, overrides, monkeypatch, capsys):
+    code, told = in_process(monkeypatch, capsys, "train", write_recipe(tmp_path), *overrides, "--out", tmp_path / "run")
+    assert code == 2
+    assert MISTAKES[overrides] in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def in_process(monkeypatch, capsys, *arguments):
+    from losspool import cli
+
+    monkeypatch.setattr("sys.argv", ["losspool", *map(str, arguments)])
+    try:
+        cli.main()
+    except SystemExit as ended:
+        return ended.code, capsys.readouterr().err
+    return 0, capsys.readouterr().err
+
+
+def test_a_run_folder_that_exists(tmp_path, monkeypatch, capsys):
+    recipe, out = write_recipe(tmp_path), tmp_path / "run"
+    train(recipe, out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    for more, told in {
+        (): "the run exists; go on with --resume, or name another folder with --out",
+        ("--resume", "train.lr=0.5"): "its train.lr is 0.02, the command says 0.5",
+        ("--resume", "model.name=tiny_model.build_plain"): "its model.name is 'tiny_model.build', the command says",
+    }.items():
+        code, error = in_process(monkeypatch, capsys, "train", recipe, *more, "--out", out)
+        assert code == 2
+        assert told in error
+        assert error.count("\n") == 1
+    assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("precious")
+    code, error = in_process(monkeypatch, capsys, "train", recipe, "--out", tmp_path / "other")
+    assert (code, "the folder holds other things" in error) == (2, True)
+
+
+def test_a_checkpoint_of_another_model(tmp_path, monkeypatch, capsys):
+    recipe, out = write_recipe(tmp_path), tmp_path / "run"
+    train(recipe, out)
+    (out / "config.yaml").write_text(
+        (out / "config.yaml").read_text().replace("tiny_model.build", "tiny_model.build_plain")
+    )
+    capsys.readouterr()
+    more = ("model.name=tiny_model.build_plain", "--resume", "--out", out)
+    (out / "run.json").write_text('{"status": "stopped"}')
+    code, error = in_process(monkeypatch, capsys, "train", recipe, *more)
+    assert code == 2
+    assert "its checkpoint is of tiny_model.build with 3 classes, the run is of tiny_model.build_plain" in error
