@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ except ImportError:
 
 from rich.console import Console
 
+from losspool.segmentation import commands
 from losspool.segmentation.console import console, plain
 from losspool.segmentation.errors import UserError
 
@@ -62,6 +64,11 @@ def train(
     console.print(plain(f"finished: {folder}"), markup=False, soft_wrap=True)
 
 
+app.command("evaluate")(commands.evaluate)
+app.command("predict")(commands.predict)
+app.command("export")(commands.export)
+
+
 @data.command("check")
 def data_check(
     name: Annotated[str, typer.Argument(help="cityscapes, voc, camvid, folder or streets.")],
@@ -72,15 +79,28 @@ def data_check(
     from losspool.segmentation.data.check import check, class_table
     from losspool.segmentation.data.registry import open_dataset, splits_of
 
-    output, faulty = Console(highlight=False), False
+    output, faulty = Console(highlight=False, emoji=False), False
+
+    def say(text: str) -> None:
+        output.print(plain(text), markup=False, soft_wrap=True)
+
     for each in [split] if split else splits_of(name, root):
-        findings = check(open_dataset(name, root, each))
+        try:
+            dataset = open_dataset(name, root, each)
+        except UserError as error:
+            if split:
+                raise
+            say(f"fault: {error}")  # one split that cannot be opened must not hide the others
+            faulty = True
+            continue
+        findings = check(dataset)
         if findings.labelled and findings.sound:
-            output.print(class_table(findings))
+            output.print(class_table(findings, output.width))
         for fault in findings.faults:
-            output.print(plain(f"fault: {fault}"), markup=False, soft_wrap=True)
-        summary = f"{findings.dataset.name}: {len(findings.dataset)} images, {len(findings.faults)} faults"
-        output.print(plain(summary + ("" if findings.labelled else ", no labels")) + "\n", markup=False, soft_wrap=True)
+            say(f"fault: {fault}")
+        summary = f"{dataset.name}: images {len(dataset)}, faults {len(findings.faults)}"
+        say(summary + ("" if findings.labelled else ", no labels"))
+        output.print()
         faulty |= bool(findings.faults)
     raise typer.Exit(1 if faulty else 0)
 
@@ -101,8 +121,11 @@ def data_prepare_voc(
 
 def main() -> None:
     """The entry point: a user's mistake ends in one sentence and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? where it lacks a letter
     try:
-        app()
+        app(prog_name="losspool")
     except UserError as error:
         console.print(plain(f"error: {error}"), markup=False, soft_wrap=True)
         sys.exit(2)

@@ -1,0 +1,182 @@
+"""Checkpoints of a run, scored on a split: a table for people, JSON for everything else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from losspool.segmentation.config import EvaluateConfig
+from losspool.segmentation.console import plain, progress_bar
+from losspool.segmentation.evaluate import Scores, score
+from losspool.segmentation.inference import check_classes, load, predictor
+from losspool.segmentation.recipes import load_config
+from losspool.segmentation.runs import RunFolder, split_of
+from losspool.segmentation.storage import replacing
+
+FORMAT = 1
+_NONE = "–"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number over several checkpoints: its mean, and its standard deviation with n - 1, as in the paper's tables."""
+
+    mean: float
+    std: float | None
+    """None for a single checkpoint."""
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:.2f}" + ("" if self.std is None else f" ± {100 * self.std:.2f}")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of one or more checkpoints under the same settings."""
+
+    dataset: str
+    """The dataset's name and split."""
+    split: str
+    images: int
+    classes: tuple[str, ...]
+    settings: EvaluateConfig
+    zoom: float
+    scores: dict[int, Scores]
+    """By step."""
+
+    @property
+    def summaries(self) -> list[dict[str, Any]]:
+        """mIoU, IoU per class and the like, of each checkpoint."""
+        return [scores.summary() for scores in self.scores.values()]
+
+    def spread(self) -> Spread:
+        """Of the mIoU."""
+        return Spread.of([summary["miou"] for summary in self.summaries])
+
+    def class_spreads(self) -> list[Spread | None]:
+        """Of each class's IoU; None for a class that occurs under no checkpoint."""
+        columns = zip(*(summary["iou"] for summary in self.summaries), strict=True)
+        present = [[value for value in column if value is not None] for column in columns]
+        return [Spread.of(values) if values else None for values in present]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it; see docs/evaluation.md."""
+        mean, classes = self.spread(), self.class_spreads()
+        checkpoints = zip(self.scores.items(), self.summaries, strict=True)
+        return {
+            "format": FORMAT,
+            "dataset": self.dataset,
+            "split": self.split,
+            "images": self.images,
+            "classes": list(self.classes),
+            "settings": {**asdict(self.settings), "scales": list(self.settings.scales), "zoom": self.zoom},
+            "checkpoints": [
+                {"step": step, **summary, "confusion": scores.matrix.tolist()}
+                for (step, scores), summary in checkpoints
+            ],
+            "mean": {"miou": mean.mean, "iou": [None if each is None else each.mean for each in classes]},
+            "std": {"miou": mean.std, "iou": [None if each is None else each.std for each in classes]},
+        }
+
+
+def evaluate_run(
+    folder: RunFolder, steps: Iterable[int], split: str, settings: EvaluateConfig, trusted_model: str | None = None
+) -> Evaluation:
+    """Score the checkpoints one after the other."""
+    config = load_config(folder.config)
+    dataset = split_of(config, split)
+    found: dict[int, Scores] = {}
+    for step in dict.fromkeys(steps):
+        trained = load(folder, step, trusted_model)
+        check_classes(trained, dataset)
+        with progress_bar() as progress:
+            task = progress.add_task(plain(f"Step {step} on {dataset.name}"), total=len(dataset))
+            watch = partial(progress.advance, task)
+            found[step] = score(predictor(trained, settings), dataset, range(len(dataset)), watch)
+    names = tuple(info.name for info in dataset.classes)
+    return Evaluation(dataset.name, split, len(dataset), names, settings, config.data.zoom, found)
+
+
+def write_evaluation(folder: RunFolder, evaluation: Evaluation) -> Path:
+    """JSON in the run's folder, under a name that says what was evaluated. A line per entry."""
+    path = folder.path / f"{_file_name(evaluation)}.json"
+    lines = (f"{json.dumps(key)}: {_value(value)}" for key, value in evaluation.to_dict().items())
+    with replacing(path) as partial:
+        partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    return path
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(map(_value, value)) + "\n]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _file_name(evaluation: Evaluation) -> str:
+    settings, steps = evaluation.settings, list(map(str, evaluation.scores))
+    split = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in evaluation.split)
+    parts = ["evaluation", split, settings.tiling]
+    if settings.scales != (1.0,):
+        parts.append("x".join(map(str, settings.scales)))
+    if settings.flip:
+        parts.append("flip")
+    # Many steps would make a name that no file may have.
+    parts.append("+".join(steps) if len(steps) <= 8 else f"{steps[0]}..{steps[-1]}")
+    return "-".join(parts)
+
+
+def score_table(evaluation: Evaluation) -> Table:
+    """A row per class and the mean: IoU in percent, a column per checkpoint, mean ± std if there are several."""
+    several = len(evaluation.scores) > 1
+    table = _table("class", evaluation.scores)
+    if several:
+        table.add_column("mean ± std", justify="right", no_wrap=True)
+    values = zip(*(summary["iou"] for summary in evaluation.summaries), strict=True)
+    for name, row, spread in zip(evaluation.classes, values, evaluation.class_spreads(), strict=True):
+        table.add_row(Text(plain(name)), *map(_percent, row), *([str(spread or _NONE)] if several else []))
+    table.add_section()
+    means = [_percent(summary["miou"]) for summary in evaluation.summaries]
+    table.add_row("mean", *means, *([str(evaluation.spread())] if several else []), style="bold")
+    return table
+
+
+def look_table(evaluation: Evaluation) -> Table | None:
+    """Of generated scenes: the share of a look's pixels that were found. None for other data."""
+    recalls = [summary.get("recall_per_look") for summary in evaluation.summaries]
+    if recalls[0] is None:
+        return None
+    table = _table("recall per look", evaluation.scores)
+    for key in recalls[0]:
+        table.add_row(key, *(_percent(recall[key]) for recall in recalls if recall is not None))
+    return table
+
+
+def _table(what: str, steps: Iterable[int]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(what, no_wrap=True)
+    for step in steps:
+        table.add_column(f"step {step}", justify="right", no_wrap=True)
+    return table
+
+
+def heading(evaluation: Evaluation) -> str:
+    """What was evaluated, and how."""
+    settings = evaluation.settings
+    passes = f", scales {', '.join(map(str, settings.scales))}" if settings.scales != (1.0,) else ""
+    passes += ", flipped too" if settings.flip else ""
+    return f"{evaluation.dataset}: {evaluation.images} images, tiling {settings.tiling}{passes}, IoU in %"
+
+
+def _percent(value: float | None) -> str:
+    return _NONE if value is None else f"{100 * value:.2f}"

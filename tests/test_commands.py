@@ -1,0 +1,49 @@
+"""The commands in the README and in docs/training.md run, in their order, on little data and for a step."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from losspool import cli
+from small_data import noise, save, write_folder
+
+ROOT = Path(__file__).parent.parent
+SMALL = ["train.steps=1", "train.batch=1", "train.previews=0", "data.workers=0", "data.crop=[48,48]"]
+SMALL += ["data.streets_size=[64,64]", "data.streets_train=2", "model.weights=null"]
+
+
+def commands(path: Path) -> list[list[str]]:
+    blocks = re.findall(r"^```(.*?)\n(.*?)^```", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    lines = [line for language, block in blocks for line in block.splitlines() if language == ""]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("losspool ")]
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/training.md"])
+def test_commands_run_as_they_stand(name, tmp_path, monkeypatch):
+    found = commands(ROOT / name)
+    assert len(found) >= 2
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("losspool.segmentation.data.streets.dataset.COUNTS", {"train": 2, "val": 2, "test": 2})
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    weeds = write_folder(tmp_path / "weeds", "train", count=2)
+    write_folder(weeds, "val", count=1)
+    save(tmp_path / "photo.jpg", noise(60, 80))
+    for arguments in found:
+        arguments = [argument.replace("/data/weeds", str(weeds)) for argument in arguments]
+        arguments += SMALL if arguments[0] == "train" else []
+        monkeypatch.setattr("sys.argv", ["losspool", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 0, arguments
+
+
+def test_every_command_explains_itself(monkeypatch, capsys):
+    for arguments in ([], ["train"], ["evaluate"], ["predict"], ["export"], ["data"], ["data", "check"]):
+        monkeypatch.setattr("sys.argv", ["losspool", *arguments, "--help"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 0
+        assert "Usage: losspool" in capsys.readouterr().out
