@@ -58,7 +58,8 @@ def metrics(out: Path) -> list[dict]:
 
 def checkpoint(out: Path, step: int) -> dict:
     content = read_checkpoint(checkpoint_path(out / "checkpoints", step))
-    content.pop("seconds")
+    for name in ("seconds", "compute"):
+        content.pop(name)
     return content
 
 

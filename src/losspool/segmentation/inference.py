@@ -15,7 +15,7 @@ from losspool.segmentation.data.files import existing_folder
 from losspool.segmentation.data.protocol import ClassInfo, Dataset
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.evaluate import Predictor
-from losspool.segmentation.models import Model, ModelSpec, build_from_spec
+from losspool.segmentation.models import Model, ModelSpec, build_from_spec, unet
 from losspool.segmentation.recipes import load_config
 from losspool.segmentation.runs import RunFolder, chosen_steps
 
@@ -53,7 +53,7 @@ def load(folder: RunFolder, step: int, trusted_model: str | None = None) -> Trai
     config = load_config(folder.config)
     try:
         spec = ModelSpec.from_dict(content["spec"])
-        if spec.by_path and spec.name != trusted_model:
+        if spec.by_path and spec.name not in (trusted_model, unet.BUILD):
             raise UserError(f"{path}: the model is code, {spec.name}; if you trust it, name it: --model {spec.name}")
         if spec.name != config.model.name or (not spec.by_path and spec.output_stride != config.model.output_stride):
             raise UserError(

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,6 +51,8 @@ class State:
     """Step and mIoU of the best validation."""
     seconds: float = 0.0
     """Time spent so far, resumptions included."""
+    compute: float = 0.0
+    """The part of it in forward, loss, backward and optimiser; the rest is data, counting, validation and files."""
 
 
 class Trainer:
@@ -136,7 +138,7 @@ class Trainer:
             pixels = self.model.spec.preprocessing.apply(batch.images.to(fabric.device, non_blocking=True))
             if config.channels_last:
                 pixels = pixels.contiguous(memory_format=torch.channels_last)
-            with self._no_sync(part < config.accumulate - 1):
+            with self._no_sync(part < config.accumulate - 1), self._computing():
                 logits = self.network(pixels)
                 if self.state.step == 0:
                     self.model.check_logits(logits, pixels)
@@ -146,8 +148,9 @@ class Trainer:
         total = seen.reduced(fabric, stop=interrupt.signal is not None)
         if not math.isfinite(total.loss):
             raise self._not_finite(seen, images)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        with self._computing():
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
         self.sampler.running.observe(total.counts)
         self.window += total
         self.state.step += 1
@@ -183,7 +186,7 @@ class Trainer:
             "miou": float(running[self.sampler.present].mean()),
             "iou": running.tolist(),
             "probabilities": self.sampler.probabilities(running).tolist(),
-            "time": {"seconds": round(self.state.seconds, 3)},
+            "time": {"seconds": round(self.state.seconds, 3), "compute": round(self.state.compute, 3)},
         }
         self.window = Observation.nothing(len(self.data.classes), self.fabric.device)
         self._write(entry)
@@ -244,6 +247,7 @@ class Trainer:
                 "validated": self.state.validated,
                 "best": self.state.best,
                 "seconds": self.state.seconds,
+                "compute": self.state.compute,
                 "model": self.model.module.state_dict(),
                 "spec": self.model.spec.to_dict(),
                 "classes": [{"name": info.name, "color": list(info.color)} for info in self.data.classes],
@@ -265,7 +269,7 @@ class Trainer:
         self.fabric.strategy.precision.load_state_dict(stored["precision"])
         self.sampler.running.load_state_dict(stored["running"])
         self.window = Observation(stored["window"].to(self.fabric.device), len(self.data.classes))
-        self.state = State(stored["step"], stored["validated"], stored["best"], stored["seconds"])
+        self.state = State(*(stored[each.name] for each in fields(State)))
         if self.main:
             self.metrics.cut(self.state.step, self.state.validated)
             console.print(f"resumed at step {self.state.step} of {self.config.train.steps}", markup=False)
@@ -291,6 +295,12 @@ class Trainer:
         if self.main and model.report is not None:
             console.print(plain(str(model.report)), markup=False)
         return model
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.state.compute += time.perf_counter() - began
 
     def _no_sync(self, enabled: bool) -> Any:
         """Gradients are exchanged with the last micro-batch alone."""
