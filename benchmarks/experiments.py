@@ -87,6 +87,8 @@ def data(effort: Effort, report: Report) -> None:
     steps = {"iou": Step(data_steps.running_iou_step, (), 10), "step": Step(data_steps.training_step, ())}
     times = _times(steps, effort.part(2))
     _add_time(report, "running IoU", "a training step of the CamVid recipe", times["iou"], times["step"], 0.03)
+    outside, whole = data_steps.trainer_times(effort.rounds)
+    _add_time(report, "data, sampler, counting, logging", "a whole step of the CamVid recipe", outside, whole, 0.05)
 
 
 EXPERIMENTS: dict[str, Callable[[Effort, Report], None]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import cast
 
 import torch
@@ -29,9 +30,7 @@ class UNet(nn.Module):
             nn.Sequential(_unit(before, width, stride=2), _unit(width, width))
             for before, width in zip(inputs, WIDTHS, strict=True)
         )
-        self.up = nn.ModuleList(
-            _unit(width + below, width) for width, below in zip(WIDTHS[:-1], WIDTHS[1:], strict=True)
-        )
+        self.up = nn.ModuleList(_unit(width + below, width) for width, below in pairwise(WIDTHS))
         self.head = nn.Conv2d(WIDTHS[0], num_classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
