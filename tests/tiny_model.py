@@ -50,3 +50,26 @@ class Memoriser(nn.Module):
 
 def not_a_network(num_classes: int):
     return num_classes
+
+
+class _Wrong(nn.Conv2d):
+    def __init__(self, num_classes: int, raising: bool) -> None:
+        super().__init__(3, num_classes, 1)
+        self.raising = raising
+
+    def forward(self, x):
+        if self.raising:
+            raise RuntimeError("no forward")
+        return {"out": super().forward(x)}
+
+
+def build_wrong_output(num_classes: int) -> nn.Module:
+    return _Wrong(num_classes, raising=False)
+
+
+def build_raising(num_classes: int) -> nn.Module:
+    return _Wrong(num_classes, raising=True)
+
+
+def build_empty(num_classes: int) -> nn.Module:
+    return nn.Identity()

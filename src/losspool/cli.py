@@ -58,10 +58,16 @@ def train(
     try:
         trainer.run()
     except Interrupted as stopped:
-        again = shlex.join(["losspool", "train", str(recipe), *(overrides or []), "--out", str(folder), "--resume"])
-        console.print(plain(f"stopped at step {trainer.state.step}; go on with: {again}"), markup=False, soft_wrap=True)
+        if trainer.main:
+            several = trainer.fabric.world_size > 1
+            start = ["torchrun", "…", "-m", "losspool"] if several else ["losspool"]  # torchrun's options are not ours
+            words = [shlex.quote(str(word)) for word in (recipe, *(overrides or []), "--out", folder, "--resume")]
+            again = " ".join([*start, "train", *words])
+            told = f"stopped at step {trainer.state.step}; go on with: {again}"
+            console.print(plain(told), markup=False, soft_wrap=True)
         raise typer.Exit(128 + stopped.signal) from None
-    console.print(plain(f"finished: {folder}"), markup=False, soft_wrap=True)
+    if trainer.main:
+        console.print(plain(f"finished: {folder}"), markup=False, soft_wrap=True)
 
 
 app.command("evaluate")(commands.evaluate)

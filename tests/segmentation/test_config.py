@@ -74,8 +74,30 @@ def test_what_wins_over_what(recipe):
     assert (own.loss.name, own.sampling.mix, own.train.lr) == ("focal", 1.0, 0.5)
 
 
+def test_a_runs_config_with_another_method_is_that_method(recipe, tmp_path):
+    (tmp_path / "config.yaml").write_text(dump_config(load_config(recipe)))
+    config = load_config(tmp_path / "config.yaml", ["method=lmp"])
+    assert (config.loss.name, config.sampling.mix) == ("lmp", 0.5)
+
+
+def test_a_recipe_whose_loss_is_not_its_methods_is_refused(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text("loss: {name: focal}")
+    with pytest.raises(UserError, match=r"loss\.name 'focal' is not that of method 'lmp'; name a method that has it"):
+        load_config(path)
+    assert load_config(path, ["method=focal"]).loss.name == "focal"
+
+
+@pytest.mark.parametrize("text", ["1e5", "007", "1:30", "no", "a #b", "${oc.env:HOME}", "'x'", "null: x", "C:\\x"])
+def test_texts_are_taken_as_they_stand(recipe, tmp_path, text):
+    config = load_config(recipe, [f"data.root={text}"])
+    assert config.data.root == text
+    (tmp_path / "config.yaml").write_text(dump_config(config))
+    assert load_config(tmp_path / "config.yaml") == config
+
+
 def test_a_dumped_config_loads_to_the_same(recipe, tmp_path):
-    config = load_config(recipe, ["method=lmp", "sampling.mix=0.9", "loss.m=100px", "loss.p=inf", "data.root='a: b'"])
+    config = load_config(recipe, ["method=lmp", "sampling.mix=0.9", "loss.m=100px", "loss.p=inf", "data.root=a: b"])
     (tmp_path / "config.yaml").write_text(dump_config(config))
     assert load_config(tmp_path / "config.yaml") == config
 

@@ -94,6 +94,15 @@ def test_focal(batch, gamma):
     check(result, per_image_mean((1 - likely) ** gamma * -likely.log() * (labels != 255), labels), logits)
 
 
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0])
+def test_focal_of_pixels_that_are_certain_has_a_gradient(gamma):
+    logits = torch.zeros(1, CLASSES, 4, 4)
+    logits[:, 0] = 60
+    logits.requires_grad_()
+    Criterion(LossConfig("focal", focal_gamma=gamma))(logits, torch.zeros(1, 8, 8, dtype=torch.uint8)).loss.backward()
+    assert logits.grad.isfinite().all()
+
+
 def test_random_pixels_are_the_seeds_choice(batch):
     logits, labels, full = batch
     kept = random_pixels(labels, 0.25, [3, 4])

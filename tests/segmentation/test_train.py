@@ -2,17 +2,24 @@
 
 import json
 import signal
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
+from losspool.segmentation.checkpoint import read_checkpoint, write_checkpoint
 from losspool.segmentation.config import LOSSES, METHODS
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.interrupt import Interrupted
 from losspool.segmentation.recipes import load_config
 from losspool.segmentation.train import Trainer
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
+from shared_data import shared_data
+from small_data import save
+
+RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 @pytest.fixture
@@ -79,6 +86,61 @@ def test_lines_past_the_checkpoint_are_cut(recipe, tmp_path):
     train(recipe, out, resume=True)
     assert metrics(out) == metrics(tmp_path / "whole")
     assert_equal(checkpoint(out, 12), checkpoint(tmp_path / "whole", 12))
+
+
+def test_a_kill_before_the_first_checkpoint_begins_anew(recipe, tmp_path):
+    """Lines of a run that left no checkpoint, the last one torn, are cut; the run is the undisturbed one."""
+    train(recipe, tmp_path / "whole")
+    out = tmp_path / "parts"
+    train(recipe, out)
+    for path in (out / "checkpoints").iterdir():
+        path.unlink()
+    with open(out / "metrics.jsonl", "a") as file:
+        file.write('{"step": 9, "spl')
+    train(recipe, out, resume=True)
+    assert metrics(out) == metrics(tmp_path / "whole")
+
+
+def test_another_number_of_processes_is_refused(recipe, tmp_path, monkeypatch):
+    stopped_at(recipe, tmp_path / "run", 3, monkeypatch)
+    content = read_checkpoint(tmp_path / "run" / "checkpoints" / "step-0000003.pt")
+    write_checkpoint(tmp_path / "run" / "checkpoints", 3, {**content, "processes": 2})
+    with pytest.raises(UserError, match="the run is one of 2 processes, this command has 1"):
+        train(recipe, tmp_path / "run", resume=True)
+
+
+def test_a_resumed_run_may_change_its_workers_but_not_its_rate(recipe, tmp_path, monkeypatch):
+    stopped_at(recipe, tmp_path / "run", 3, monkeypatch)
+    with pytest.raises(UserError, match=r"its train\.lr is 0\.02, the command says 0\.03"):
+        train(recipe, tmp_path / "run", "train.lr=0.03", resume=True)
+    assert train(recipe, tmp_path / "run", "data.workers=1", resume=True).state.step == 12
+
+
+def test_a_failing_validation_loses_no_step(recipe, tmp_path):
+    """All of val is void: the run ends with a sentence, and its steps are saved."""
+    for path in (tmp_path / "data" / "labels" / "val").iterdir():
+        save(path, np.full((40, 60), 255))
+    with pytest.raises(UserError):
+        train(recipe, tmp_path / "run")
+    assert checkpoint(tmp_path / "run", 6)["validated"] == 0
+
+
+def test_training_labels_without_any_class_are_refused(recipe, tmp_path):
+    for path in (tmp_path / "data" / "labels" / "train").iterdir():
+        save(path, np.full((40, 60), 255))
+    with pytest.raises(UserError, match="no label of the training data holds any class"):
+        train(recipe, tmp_path / "run", "method=base")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["camvid", "streets"])
+def test_the_small_recipes_train_two_steps(name, tmp_path):
+    overrides = ["train.steps=2", f"data.cache={tmp_path / 'cache'}", "train.previews=1"]
+    if name == "camvid":
+        overrides += [f"data.root={shared_data('camvid')}"]
+        overrides += [f"model.weights={shared_data('weights', 'mobilenet_v2-b0353104.pth')}"]
+    trainer = train(RECIPES / f"{name}.yaml", tmp_path / "run", *overrides)
+    assert trainer.state.validated == 2
 
 
 def test_the_same_seed_gives_the_same_run_and_another_does_not(recipe, tmp_path):
@@ -195,6 +257,22 @@ def test_the_learning_rate_is_poly_and_ten_times_as_high_for_the_head(recipe, tm
     assert {group["momentum"] for group in (backbone, head)} == {0.9}
 
 
+def test_the_warm_up(recipe, tmp_path):
+    train(recipe, tmp_path / "run", "train.steps=5", "train.log_every=1", "train.warmup=4")
+    rates = [line["lr"] for line in metrics(tmp_path / "run") if line["split"] == "train"]
+    assert rates == pytest.approx([0.02 * min((step + 1) / 4, 1) * (1 - step / 5) ** 0.9 for step in range(5)])
+
+
+def test_tensorboard_gets_every_number(recipe, tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    train(recipe, tmp_path / "run", "train.tensorboard=true")
+    events = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    losses = [(event.step, event.value) for event in events.Scalars("train/loss")]
+    lines = [line for line in metrics(tmp_path / "run") if line["split"] == "train"]
+    assert losses == [(line["step"], pytest.approx(line["loss"])) for line in lines]
+
+
 def test_metrics_are_those_of_the_run(recipe, tmp_path):
     """The lines hold what their names say, against the trainer's own state."""
     trainer = train(recipe, tmp_path / "run", "method=lmp")
@@ -225,6 +303,22 @@ def test_diagnostics_tell_the_losses_apart(recipe, tmp_path):
     assert mass["inverse_frequency"][1] > 2 * mass["base"][1]
 
 
-def test_a_model_with_the_wrong_output_is_named(recipe, tmp_path):
-    with pytest.raises(UserError, match=r"must return a torch\.nn\.Module, got int"):
-        train(recipe, tmp_path / "run", "model.name=tiny_model.not_a_network")
+WRONG_MODELS = {
+    "not_a_network": r"must return a torch\.nn\.Module, got int",
+    "build_wrong_output": r"the model must give logits \(B, 3, h, w\).*, got dict",
+    "build_raising": "the model raised RuntimeError: no forward",
+    "build_empty": "the model has no trainable parameter",
+}
+
+
+@pytest.mark.parametrize("name", WRONG_MODELS)
+def test_a_model_that_is_wrong_is_named_before_anything_is_written(recipe, tmp_path, name):
+    with pytest.raises(UserError, match=WRONG_MODELS[name]):
+        train(recipe, tmp_path / "run", f"model.name=tiny_model.{name}")
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_many_workers_are_refused_before_anything_is_written(recipe, tmp_path):
+    with pytest.raises(UserError, match=r"sampling\.lag = 9 must exceed data\.workers × 2 = 20"):
+        train(recipe, tmp_path / "run", "data.workers=10")
+    assert not (tmp_path / "run").exists()

@@ -39,13 +39,13 @@ def evaluate(
     steps, config = chosen_steps(folder, checkpoint), load_config(folder.config)
     settings = changed(config.evaluate, tiling=tiling, scales=scales, flip=flip)
     found = evaluate_run(folder, steps, split or config.data.val, settings, model)
-    path = write_evaluation(folder, found)
     output = Console(highlight=False)
     output.print(plain(heading(found)), markup=False, soft_wrap=True)
     output.print(score_table(found))
     looks = look_table(found)
     if looks is not None:
         output.print("", looks, sep="\n")
+    path = write_evaluation(folder, found)  # last: a folder that cannot be written must not hide the scores
     output.print(plain(f"written: {path}"), markup=False, soft_wrap=True)
 
 

@@ -187,8 +187,9 @@ class TrainConfig:
             _at_least(f"train.{name}", getattr(self, name), 0)
         for name in ("lr", "head_factor"):
             _positive(f"train.{name}", getattr(self, name))
-        for name in ("power", "momentum", "weight_decay"):
-            _within(f"train.{name}", getattr(self, name), 0, math.inf)
+        _within("train.momentum", self.momentum, 0, 1)
+        for name in ("power", "weight_decay"):
+            _within(f"train.{name}", getattr(self, name), 0, 1e6)
         _choice("train.precision", self.precision, PRECISIONS)
 
 

@@ -60,16 +60,23 @@ def load(folder: RunFolder, step: int, trusted_model: str | None = None) -> Trai
                 f"{path}: a checkpoint of another model: it is of {_model(spec.name, spec.output_stride)}, "
                 f"the run of {_model(config.model.name, None if spec.by_path else config.model.output_stride)}"
             )
+        step, classes = int(content["step"]), tuple(map(_class_info, content["classes"]))
+        if spec.num_classes != len(classes):
+            raise ValueError(f"the model has {spec.num_classes} classes, the checkpoint names {len(classes)}")
         model = build_from_spec(spec)
         model.module.load_state_dict(content["model"])
-        classes = tuple(ClassInfo(str(entry["name"]), tuple(entry["color"])) for entry in content["classes"])
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path}: the checkpoint does not fit its own model ({told})") from error
-    if spec.num_classes != len(classes):
-        raise UserError(f"{path}: the model has {spec.num_classes} classes, the checkpoint names {len(classes)}")
     model.module.eval()
-    return Trained(model, config, classes, int(content["step"]))
+    return Trained(model, config, classes, step)
+
+
+def _class_info(entry: dict[str, Any]) -> ClassInfo:
+    red, green, blue = entry["color"]
+    if not all(isinstance(channel, int) and 0 <= channel <= 255 for channel in (red, green, blue)):
+        raise ValueError(f"{entry['color']!r} is no colour")
+    return ClassInfo(str(entry["name"]), (red, green, blue))
 
 
 def load_one(folder: RunFolder, checkpoint: str, trusted_model: str | None = None) -> Trained:

@@ -70,8 +70,7 @@ def crop_loader(
     dataset: Dataset, augmentation: Augmentation, stream: DrawStream, *, workers: int, lag: int, pin: bool = False
 ) -> Iterator[Batch]:
     """The stream's batches in its order. ``lag`` is the sampler's: the prefetch must stay below it."""
-    if workers * PREFETCH >= lag:
-        raise UserError(f"sampling.lag = {lag} must exceed data.workers × {PREFETCH} = {workers * PREFETCH}")
+    check_prefetch(workers, lag)
     loader: DataLoader[Any] = DataLoader(
         CropDataset(dataset, augmentation),
         batch_sampler=stream,
@@ -79,10 +78,15 @@ def crop_loader(
         prefetch_factor=PREFETCH if workers else None,
         collate_fn=stack,
         pin_memory=pin,
-        worker_init_fn=_ignore_interrupts,
+        worker_init_fn=_outlive_signals,
         generator=torch.Generator(),  # else it would draw from the global one
     )
     return _raising(loader)
+
+
+def check_prefetch(workers: int, lag: int) -> None:
+    if workers * PREFETCH >= lag:
+        raise UserError(f"sampling.lag = {lag} must exceed data.workers × {PREFETCH} = {workers * PREFETCH}")
 
 
 def _raising(batches: Iterable[Batch | UserError]) -> Iterator[Batch]:
@@ -92,6 +96,10 @@ def _raising(batches: Iterable[Batch | UserError]) -> Iterator[Batch]:
         yield batch
 
 
-def _ignore_interrupts(worker: int) -> None:
-    """Ctrl-C reaches every process of the terminal; the trainer hears it and ends its workers in good order."""
+def _outlive_signals(worker: int) -> None:
+    """Ctrl-C reaches every process of a terminal, a batch system's SIGTERM every process of the job.
+
+    The trainer hears them and ends its workers in good order; a second SIGTERM is the trainer's.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))

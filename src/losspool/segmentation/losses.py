@@ -93,7 +93,8 @@ class Criterion(nn.Module):
             label_smoothing=self._config.label_smoothing,
         )
         likely = full.log_softmax(1).gather(1, labels.long().clamp(max=full.shape[1] - 1)[:, None]).squeeze(1).exp()
-        factor = (1 - likely).clamp(min=0) ** self._config.focal_gamma
+        # Not down to 0: for γ < 1 the slope of the power is infinite there.
+        factor = (1 - likely).clamp(min=torch.finfo(likely.dtype).eps) ** self._config.focal_gamma
         stats = losspool.PoolingStats()
         loss = losspool.max_pool(factor * entropy, p=math.inf, m=1.0, mask=valid, scope=self._config.scope, stats=stats)
         weights = cast(Tensor, stats.weights) * factor.detach()

@@ -72,14 +72,14 @@ class Observation:
 def observe(result: LossResult, labels: Tensor, classes: int) -> Observation:
     """Of one micro-batch."""
     stats = result.stats
-    alpha, valid, saturated = (cast(Tensor, value) for value in (stats.alpha, stats.valid, stats.saturated))
+    alpha, pooled, saturated = (cast(Tensor, value) for value in (stats.alpha, stats.valid, stats.saturated))
     scalars = torch.stack(
         [
             torch.ones((), dtype=torch.float64, device=labels.device),
             result.loss.detach().double(),
-            (valid > 0).sum().double(),
+            (pooled > 0).sum().double(),
             alpha.sum(),
-            valid.sum().double(),
+            (labels != IGNORE).sum().double(),  # this rank's own: a global pool counts those of all ranks
             saturated.sum().double(),
             torch.zeros((), dtype=torch.float64, device=labels.device),
         ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -34,7 +35,14 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
     if not isinstance(method, str) or method not in METHODS:
         raise UserError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     # A run's own config holds every value: the method's presets are in it, and may have been overridden.
-    resolved = recipe.pop("resolved", False) is True and "method" not in dict(chosen)
+    resolved = recipe.pop("resolved", False) is True
+    if resolved and method != recipe.get("method"):
+        resolved = False
+        for section, field in (("loss", "name"), ("sampling", "mix")):  # they were the old method's
+            recipe.get(section, {}).pop(field, None)
+    named = recipe["loss"].get("name") if isinstance(recipe.get("loss"), dict) else None
+    if not resolved and named not in (None, METHODS[method]["loss.name"]):
+        raise UserError(f"{path}: loss.name {named!r} is not that of method {method!r}; name a method that has it")
     config = _merged(OmegaConf.structured(Config), recipe, str(path))
     config = _merged(config, {"method": method}, "method")
     for key, value in () if resolved else METHODS[method].items():
@@ -70,6 +78,8 @@ def _override(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UserError(f"an override is written as key=value, got {text!r}")
+    if _is_text(key):
+        return key, None if value == "null" else value  # a path such as 1e5 or no is meant as it stands
     try:
         return key, yaml.safe_load(value)
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -86,7 +96,7 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
 def _merged(config: DictConfig, values: dict[str, Any], where: str) -> DictConfig:
     _refuse_unknown(Config, values, where, "")
     try:
-        merged = OmegaConf.merge(config, OmegaConf.create(_numbers(values)))
+        merged = OmegaConf.merge(config, OmegaConf.create(_prepared(values)))
     except (OmegaConfBaseException, ValueError, TypeError) as error:
         key = getattr(error, "full_key", None) or where
         told = str(error).splitlines()[0]
@@ -95,18 +105,29 @@ def _merged(config: DictConfig, values: dict[str, Any], where: str) -> DictConfi
     return merged
 
 
-def _numbers(values: Any) -> Any:
-    """YAML 1.1 reads 1e-4 as text, because it lacks a point; everyone means the number."""
+def _is_text(key: str) -> bool:
+    """Whether the field of that name takes text."""
+    kind: Any = Config
+    for part in key.split("."):
+        kind = get_type_hints(kind).get(part) if is_dataclass(kind) else None
+    return kind in (str, str | None)
+
+
+def _prepared(values: Any, key: str = "") -> Any:
+    """Texts as they stand, without OmegaConf's ``${…}``; numbers as people write them.
+
+    YAML 1.1 reads 1e-4 as text, because it lacks a point; everyone means the number.
+    """
     if isinstance(values, dict):
-        return {key: _numbers(value) for key, value in values.items()}
+        return {name: _prepared(value, f"{key}.{name}" if key else str(name)) for name, value in values.items()}
     if isinstance(values, list):
-        return [_numbers(value) for value in values]
-    if isinstance(values, str) and "e" in values.lower():
-        try:
+        return [_prepared(value, key) for value in values]
+    if not isinstance(values, str):
+        return values
+    if not _is_text(key) and "e" in values.lower():
+        with suppress(ValueError):
             return float(values)
-        except ValueError:
-            return values
-    return values
+    return values.replace("${", "\\${")
 
 
 def _refuse_unknown(kind: Any, values: Any, where: str, prefix: str) -> None:

@@ -60,10 +60,11 @@ def chosen_steps(folder: RunFolder, wanted: str) -> list[int]:
     if wanted == "last":
         return found[-1:]
     if wanted == "best":
-        best = read_checkpoint(checkpoint_path(folder.checkpoints, found[-1]))["best"]
-        if best is None:
-            raise UserError(f"{folder.path}: the run was not validated yet, so no checkpoint is the best")
-        return [int(best["step"])]
+        best = read_checkpoint(checkpoint_path(folder.checkpoints, found[-1])).get("best")
+        step = best.get("step") if isinstance(best, dict) else None
+        if step not in found:
+            raise UserError(f"{folder.path}: the newest checkpoint names no best one that is there")
+        return [step]
     try:
         steps = [int(text) for text in wanted.split(",")]
     except ValueError:
@@ -93,9 +94,11 @@ def check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
     if folder.config.exists():
         if not resume:
             raise UserError(f"{folder.path}: the run exists; go on with --resume, or name another folder with --out")
+        # Before the first checkpoint the run begins anew, and then the weights do matter.
+        free = FREE_TO_CHANGE if steps_in(folder.checkpoints) else FREE_TO_CHANGE - {"model.weights"}
         stored, wanted = (_flat(asdict(each)) for each in (load_config(folder.config), config))
         for key in wanted:
-            if key not in FREE_TO_CHANGE and stored.get(key) != wanted[key]:
+            if key not in free and stored.get(key) != wanted[key]:
                 raise UserError(f"{folder.path}: its {key} is {stored.get(key)!r}, the command says {wanted[key]!r}")
     elif folder.path.is_dir() and any(folder.path.iterdir()):
         raise UserError(f"{folder.path}: the folder holds other things; name another one with --out")

@@ -98,8 +98,8 @@ class CropSampler:
         self._images = len(index.pixels)
         self._holders = [index.images_with(label) for label in range(index.pixels.shape[1])]
         self.present: NDArray[np.bool_] = np.array([len(images) > 0 for images in self._holders])
-        if settings.mix > 0 and not self.present.any():
-            raise UserError("sampling.mix is above 0, but no label holds any class")
+        if not self.present.any():
+            raise UserError("no label of the training data holds any class")
         self._shuffled: tuple[int, NDArray[np.intp]] = (-1, np.zeros(0, np.intp))
 
     def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:

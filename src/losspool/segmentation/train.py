@@ -28,7 +28,7 @@ from losspool.segmentation.errors import UserError
 from losspool.segmentation.evaluate import Predictor, Scores, score
 from losspool.segmentation.interrupt import Interrupt, Interrupted
 from losspool.segmentation.journal import MetricsFile, describe_run, now, write_description
-from losspool.segmentation.loader import Batch, crop_loader
+from losspool.segmentation.loader import Batch, check_prefetch, crop_loader
 from losspool.segmentation.losses import Criterion, class_weights
 from losspool.segmentation.models import Model, ModelSpec, build_from_spec, build_model
 from losspool.segmentation.observation import Observation, observe
@@ -75,7 +75,6 @@ class Trainer:
         self.criterion = Criterion(config.loss, self._class_weights).to(fabric.device)
         self.previews = Previews(self.folder.previews, self.val_data, config.train.previews)
         self.metrics = MetricsFile(self.folder.metrics)
-        self._board = Board(self.folder.path) if self.main and config.train.tensorboard else None
 
         module = self.model.module
         if config.train.channels_last:
@@ -92,12 +91,20 @@ class Trainer:
         self.state, self.window = State(), Observation.nothing(len(self.data.classes), fabric.device)
         if stored is not None:
             self._restore(stored)
-        # Only now, when nothing of the user's can be wrong any more, is anything written.
+        check_prefetch(config.data.workers, config.sampling.lag)
+        if self.model.spec.by_path:
+            self._try_model()
+        # Only now, when the user's mistakes are found, is anything written.
         if self.main:
             write_config(self.folder, config)
+            if resume:
+                self.metrics.cut(self.state.step, self.state.validated)
+        self._board = Board(self.folder.path) if self.main and config.train.tensorboard else None
 
     def run(self) -> None:
         """Train to the end. Raises :class:`Interrupted` when a signal ended it early; all is saved then."""
+        if self._at_end() and not self._validation_due():
+            return
         with Interrupt() as interrupt, self._described(), self._bar() as tell:
             batches = iter(self._batches())
             began = time.perf_counter() - self.state.seconds
@@ -118,6 +125,10 @@ class Trainer:
                         self._save()
             except Interrupted:
                 self._save()
+                raise
+            except UserError:
+                if self._validation_due():  # it was the validation that failed: the steps before it are good
+                    self._save()
                 raise
 
     def _step(self, batches: Iterator[Batch], interrupt: Interrupt) -> bool:
@@ -140,8 +151,6 @@ class Trainer:
                 pixels = pixels.contiguous(memory_format=torch.channels_last)
             with self._no_sync(part < config.accumulate - 1), self._computing():
                 logits = self.network(pixels)
-                if self.state.step == 0:
-                    self.model.check_logits(logits, pixels)
                 result = self.criterion(logits, labels, [draw.seed for draw in batch.draws])
                 fabric.backward(result.loss / config.accumulate)
             seen += observe(result, labels, len(self.data.classes))
@@ -195,6 +204,10 @@ class Trainer:
     def _validate(self, watch: Any) -> None:
         began = time.perf_counter()
         module = self.model.module.eval()
+        if self.fabric.world_size > 1:
+            # Each rank's BatchNorm has statistics of its own; the checkpoint's are those of the first.
+            for buffer in module.buffers():
+                torch.distributed.broadcast(buffer, 0)
         predict = Predictor(
             module,
             self.model.spec.preprocessing,
@@ -246,6 +259,7 @@ class Trainer:
                 "step": self.state.step,
                 "validated": self.state.validated,
                 "best": self.state.best,
+                "processes": self.fabric.world_size,
                 "seconds": self.state.seconds,
                 "compute": self.state.compute,
                 "model": self.model.module.state_dict(),
@@ -264,6 +278,11 @@ class Trainer:
         self.fabric.barrier()
 
     def _restore(self, stored: dict[str, Any]) -> None:
+        if stored["processes"] != self.fabric.world_size:
+            raise UserError(
+                f"{self.folder.path}: the run is one of {stored['processes']} processes, "
+                f"this command has {self.fabric.world_size}; the batch would be another one"
+            )
         self.model.module.load_state_dict(stored["model"])
         self.optimizer.load_state_dict(stored["optimizer"])
         self.fabric.strategy.precision.load_state_dict(stored["precision"])
@@ -271,7 +290,6 @@ class Trainer:
         self.window = Observation(stored["window"].to(self.fabric.device), len(self.data.classes))
         self.state = State(*(stored[each.name] for each in fields(State)))
         if self.main:
-            self.metrics.cut(self.state.step, self.state.validated)
             console.print(f"resumed at step {self.state.step} of {self.config.train.steps}", markup=False)
 
     def _model(self, stored: dict[str, Any] | None) -> Model:
@@ -301,6 +319,19 @@ class Trainer:
         began = time.perf_counter()
         yield
         self.state.compute += time.perf_counter() - began
+
+    def _try_model(self) -> None:
+        """A user's model on one black crop: what is wrong with it shows before the run begins."""
+        module = self.model.module.eval()
+        images = torch.zeros(1, 3, *self.config.data.crop, device=self.fabric.device)
+        try:
+            with torch.no_grad():
+                logits = module(images)
+        except Exception as error:  # a user's module may raise anything
+            told = str(error).splitlines()[0] if str(error) else ""
+            raise UserError(f"{self.model.spec.name}: the model raised {type(error).__name__}: {told}") from error
+        self.model.check_logits(logits, images)
+        module.train()
 
     def _no_sync(self, enabled: bool) -> Any:
         """Gradients are exchanged with the last micro-batch alone."""
@@ -360,12 +391,12 @@ class Trainer:
 
 def _fabric(config: Config) -> Fabric:
     """One process, or one of those that torchrun started: on one machine or many, gloo or NCCL."""
-    accelerated = torch.cuda.is_available() or torch.backends.mps.is_available()
+    accelerated = torch.cuda.is_available()
     if config.train.precision == "16-mixed" and not accelerated:
         raise UserError("train.precision=16-mixed needs an accelerator; the CPU has 32-true and bf16-mixed")
     world, local = (int(os.environ.get(name, 1)) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     return Fabric(
-        accelerator="auto",
+        accelerator="cuda" if accelerated else "cpu",  # counts are kept in float64, which MPS lacks
         strategy="ddp" if world > 1 else "auto",
         devices=local,
         num_nodes=world // local,

@@ -57,4 +57,4 @@ def _known(name: str) -> str:
 def _root(name: str, root: Path | str | None) -> Path:
     if root is None:
         raise UserError(f"the dataset {name!r} needs the folder of its data")
-    return existing_folder(Path(root), "the root of the data")
+    return existing_folder(Path(root).expanduser(), "the root of the data")

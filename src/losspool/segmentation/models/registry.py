@@ -47,6 +47,8 @@ class Model:
         one without them is a single group at the plain rate.
         """
         trainable = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        if not trainable:
+            raise UserError(f"{self.spec.name}: the model has no trainable parameter")
         parts = [getattr(self.module, f"{part}_parameters", None) for part in ("backbone", "head")]
         if not all(map(callable, parts)):
             return [{"params": trainable, "lr": lr, "name": "all"}]
