@@ -28,7 +28,7 @@ from losspool.segmentation.models import build_model
 from losspool.segmentation.sampling import CropSampler, RunningIoU
 
 Run = Callable[[], object]
-_BATCH, _SIDE, _CLASSES = 4, 224, 11  # the CamVid recipe's
+_BATCH, _SIDE, _CLASSES = 4, 320, 11  # the CamVid recipe's
 
 
 def _frame() -> FileDataset:
