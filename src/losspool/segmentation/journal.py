@@ -6,6 +6,8 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import torch
 
 from losspool import __version__
 from losspool.segmentation.errors import UserError
+from losspool.segmentation.interrupt import Interrupted
 from losspool.segmentation.storage import replacing
 
 
@@ -90,7 +93,23 @@ def describe_run(seed: int, processes: int) -> dict[str, Any]:
     }
 
 
-def write_description(path: Path, description: dict[str, Any]) -> None:
+@contextmanager
+def described(path: Path, about: dict[str, Any], end: Callable[[], dict[str, Any]]) -> Iterator[None]:
+    """run.json around a run: where it runs, when, and how it ended."""
+    description = {**about, "start": now(), "status": "running"}
+    _write(path, description)
+    status = "failed"
+    try:
+        yield
+        status = "finished"
+    except Interrupted:
+        status = "stopped"
+        raise
+    finally:
+        _write(path, {**description, "end": now(), "status": status, **end()})
+
+
+def _write(path: Path, description: dict[str, Any]) -> None:
     with replacing(path) as partial:
         partial.write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

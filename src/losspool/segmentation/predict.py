@@ -13,10 +13,16 @@ from losspool.segmentation.data.protocol import ClassInfo, Pixels
 from losspool.segmentation.errors import BrokenFileError, UserError
 from losspool.segmentation.evaluate import Predictor
 from losspool.segmentation.parallel import in_threads
-from losspool.segmentation.pictures import cityscapes_image, heat_image, heat_overlay, index_image, overlay_image
-from losspool.segmentation.previews import palette_image
+from losspool.segmentation.pictures import (
+    cityscapes_image,
+    heat_image,
+    heat_overlay,
+    index_image,
+    overlay_image,
+    palette_image,
+    save_png,
+)
 from losspool.segmentation.sources import Source
-from losspool.segmentation.storage import replacing
 from losspool.segmentation.weight_maps import Weigher, WeightMap
 
 SUFFIXES = {"index": "_index", "palette": "_palette", "overlay": "_overlay", "cityscapes": "_labelIds"}
@@ -63,12 +69,12 @@ def predict_images(
         if formats:
             labels = predict(image)
             for name in formats:
-                _save(_picture(name, image, labels, classes), _target(out, source, SUFFIXES[name]))
+                save_png(_picture(name, image, labels, classes), _target(out, source, SUFFIXES[name]))
         if weigh is not None and label is not None:
             found = weigh(image, label, source.seed)
             heat = heat_image(found.weights, found.top, found.void)
-            _save(heat, _target(out, source, _HEAT))
-            _save(heat_overlay(image, heat), _target(out, source, _HEAT_OVERLAY))
+            save_png(heat, _target(out, source, _HEAT))
+            save_png(heat_overlay(image, heat), _target(out, source, _HEAT_OVERLAY))
             tell(source.name, found)
     return faults
 
@@ -106,8 +112,3 @@ def _check_targets(sources: Sequence[Source], out: Path, suffixes: Sequence[str]
             path = _target(out, source, suffix)
             if path.parent.resolve() / path.name in images:
                 raise UserError(f"{path}: a prediction would take the place of an image; name another folder")
-
-
-def _save(image: Image.Image, path: Path) -> None:
-    with replacing(path) as partial:
-        image.save(partial, format="PNG")

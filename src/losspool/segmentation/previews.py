@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from losspool.segmentation.data.pairs import read_pair
-from losspool.segmentation.data.protocol import ClassInfo, Dataset, Pixels
+from losspool.segmentation.data.protocol import Dataset
 from losspool.segmentation.evaluate import Predictor
+from losspool.segmentation.pictures import palette_image, save_png
 from losspool.segmentation.storage import replacing
 from losspool.segmentation.weight_maps import Weigher
 
 WEIGHT_UNIT = 25.5
 """Grey levels per unit of weight·n in the weight maps: the plain mean's weight is 1, white is 10 and more."""
-
-
-def palette_image(labels: Pixels, classes: Sequence[ClassInfo]) -> Image.Image:
-    """Labels as a palette picture in the classes' colours; void is black."""
-    colors = np.zeros((256, 3), np.uint8)
-    colors[: len(classes)] = [info.color for info in classes]
-    image = Image.fromarray(labels)
-    image.putpalette(colors.ravel().tolist())
-    return image
 
 
 class Previews:
@@ -40,8 +31,8 @@ class Previews:
         """The images, their labels, and which image each number stands for."""
         for number, index in enumerate(self._indices):
             image, label = read_pair(self._dataset, index)
-            _save(image, self._folder / f"{number:02d}-image.png")
-            _save(palette_image(label.copy(), self._dataset.classes), self._folder / f"{number:02d}-label.png")
+            save_png(image, self._folder / f"{number:02d}-image.png")
+            save_png(palette_image(label.copy(), self._dataset.classes), self._folder / f"{number:02d}-label.png")
         with replacing(self._folder / "names.json") as partial:
             names = [self._dataset.names[index] for index in self._indices]
             partial.write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
@@ -51,11 +42,6 @@ class Previews:
             image, label = read_pair(self._dataset, index)
             stem = self._folder / f"{number:02d}-step-{step:07d}"
             prediction = palette_image(predict(image), self._dataset.classes)
-            _save(prediction, stem.with_name(f"{stem.name}.png"))
+            save_png(prediction, stem.with_name(f"{stem.name}.png"))
             grey = (weigh(image, label, index).weights * WEIGHT_UNIT).round().clip(max=255).astype(np.uint8)
-            _save(Image.fromarray(grey), stem.with_name(f"{stem.name}-weights.png"))
-
-
-def _save(image: Image.Image, path: Path) -> None:
-    with replacing(path) as partial:
-        image.save(partial, format="PNG")
+            save_png(Image.fromarray(grey), stem.with_name(f"{stem.name}-weights.png"))

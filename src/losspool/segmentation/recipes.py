@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from losspool.segmentation.config import METHODS, Config
 from losspool.segmentation.errors import UserError
+from losspool.segmentation.yaml_file import read_yaml
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
@@ -59,14 +60,7 @@ def dump_config(config: Config) -> str:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: the recipe does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: the recipe cannot be read ({error})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
+    content = read_yaml(path, "the recipe")
     if content is None:
         return {}
     if not isinstance(content, dict):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -27,12 +25,13 @@ from losspool.segmentation.data.index import class_index
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.evaluate import Predictor, Scores, score
 from losspool.segmentation.interrupt import Interrupt, Interrupted
-from losspool.segmentation.journal import MetricsFile, describe_run, now, write_description
+from losspool.segmentation.journal import MetricsFile, describe_run, described
 from losspool.segmentation.loader import Batch, check_prefetch, crop_loader
 from losspool.segmentation.losses import Criterion, class_weights
 from losspool.segmentation.models import Model, ModelSpec, build_from_spec, build_model
 from losspool.segmentation.observation import Observation, observe
 from losspool.segmentation.previews import Previews
+from losspool.segmentation.processes import join
 from losspool.segmentation.recipes import dump_config
 from losspool.segmentation.runs import RunFolder, check_folder, split_of, write_config
 from losspool.segmentation.sampling import CropSampler, DrawStream
@@ -60,8 +59,7 @@ class Trainer:
 
     def __init__(self, config: Config, out: Path, *, resume: bool = False) -> None:
         self.config, self.folder = config, RunFolder(out)
-        self.fabric = fabric = _fabric(config)
-        fabric.launch()
+        self.fabric = fabric = join(config.train.precision)
         self.main = fabric.global_rank == 0
         check_folder(self.folder, config, resume)
         stored = newest_checkpoint(self.folder.checkpoints) if resume else None
@@ -71,6 +69,8 @@ class Trainer:
             index = class_index(self.data, Path(config.data.cache) if config.data.cache else None)
         self.sampler = CropSampler(index, config.sampling, config.seed)
         self.model = self._model(stored)
+        if self.model.spec.by_path:
+            self.model.try_on(*config.data.crop)
         self._class_weights = class_weights(config.loss.name, index)
         self.criterion = Criterion(config.loss, self._class_weights).to(fabric.device)
         self.previews = Previews(self.folder.previews, self.val_data, config.train.previews)
@@ -92,8 +92,6 @@ class Trainer:
         if stored is not None:
             self._restore(stored)
         check_prefetch(config.data.workers, config.sampling.lag)
-        if self.model.spec.by_path:
-            self._try_model()
         # Only now, when the user's mistakes are found, is anything written.
         if self.main:
             write_config(self.folder, config)
@@ -106,6 +104,8 @@ class Trainer:
         if self._at_end() and not self._validation_due():
             return
         with Interrupt() as interrupt, self._described(), self._bar() as tell:
+            if self.main and self.state.step == 0:
+                self.previews.write_sources()
             batches = iter(self._batches())
             began = time.perf_counter() - self.state.seconds
             try:
@@ -320,19 +320,6 @@ class Trainer:
         yield
         self.state.compute += time.perf_counter() - began
 
-    def _try_model(self) -> None:
-        """A user's model on one black crop: what is wrong with it shows before the run begins."""
-        module = self.model.module.eval()
-        images = torch.zeros(1, 3, *self.config.data.crop, device=self.fabric.device)
-        try:
-            with torch.no_grad():
-                logits = module(images)
-        except Exception as error:  # a user's module may raise anything
-            told = str(error).splitlines()[0] if str(error) else ""
-            raise UserError(f"{self.model.spec.name}: the model raised {type(error).__name__}: {told}") from error
-        self.model.check_logits(logits, images)
-        module.train()
-
     def _no_sync(self, enabled: bool) -> Any:
         """Gradients are exchanged with the last micro-batch alone."""
         several = self.fabric.world_size > 1
@@ -356,26 +343,11 @@ class Trainer:
             if self._board is not None:
                 self._board.write(entry)
 
-    @contextmanager
-    def _described(self) -> Iterator[None]:
-        """run.json around a run: where it runs, and how it ended."""
-        if not self.main:
-            yield
-            return
-        description = {**describe_run(self.config.seed, self.fabric.world_size), "start": now(), "status": "running"}
-        write_description(self.folder.description, description)
-        if self.state.step == 0:
-            self.previews.write_sources()
-        status = "failed"
-        try:
-            yield
-            status = "finished"
-        except Interrupted:
-            status = "stopped"
-            raise
-        finally:
-            end = {"end": now(), "status": status, "step": self.state.step, "best": self.state.best}
-            write_description(self.folder.description, {**description, **end})
+    def _described(self) -> AbstractContextManager[None]:
+        """run.json, by one process."""
+        about = describe_run(self.config.seed, self.fabric.world_size)
+        end = lambda: {"step": self.state.step, "best": self.state.best}  # noqa: E731 (known only then)
+        return described(self.folder.description, about, end) if self.main else nullcontext()
 
     @contextmanager
     def _bar(self) -> Iterator[Any]:
@@ -387,18 +359,3 @@ class Trainer:
                 bar.update(task, completed=entry["step"], description=text)
 
             yield tell
-
-
-def _fabric(config: Config) -> Fabric:
-    """One process, or one of those that torchrun started: on one machine or many, gloo or NCCL."""
-    accelerated = torch.cuda.is_available()
-    if config.train.precision == "16-mixed" and not accelerated:
-        raise UserError("train.precision=16-mixed needs an accelerator; the CPU has 32-true and bf16-mixed")
-    world, local = (int(os.environ.get(name, 1)) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    return Fabric(
-        accelerator="cuda" if accelerated else "cpu",  # counts are kept in float64, which MPS lacks
-        strategy="ddp" if world > 1 else "auto",
-        devices=local,
-        num_nodes=world // local,
-        precision=config.train.precision,  # type: ignore[arg-type]  # one of PRECISIONS
-    )

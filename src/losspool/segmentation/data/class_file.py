@@ -7,11 +7,10 @@ from pathlib import Path
 from reprlib import repr as short  # what a file holds may be endless
 from typing import Any
 
-import yaml
-
 from losspool.segmentation.data.labels import MOST_CLASSES, Color, LabelDecoder
 from losspool.segmentation.data.protocol import IGNORE, ClassInfo
 from losspool.segmentation.errors import UserError
+from losspool.segmentation.yaml_file import read_yaml
 
 _FIELDS = {"classes", "ignore", "ignore_color"}
 _CLASS_FIELDS = {"name", "id", "color"}
@@ -58,14 +57,7 @@ def read_classes(path: Path) -> ClassFile:
 
 
 def _parsed(path: Path) -> dict[Any, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: the file that names the classes does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: the file cannot be read ({error})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
+    content = read_yaml(path, "the file that names the classes")
     if not isinstance(content, dict):
         raise UserError(f"{path}: the file must hold 'classes' and 'ignore', got {short(content)}")
     return content

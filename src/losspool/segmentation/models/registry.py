@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from losspool.segmentation.errors import UserError
@@ -60,6 +61,19 @@ class Model:
             )
         groups = [("backbone", backbone, lr), ("head", head, lr * head_factor)]
         return [{"params": params, "lr": rate, "name": name} for name, params, rate in groups if params]
+
+    def try_on(self, height: int, width: int) -> None:
+        """One black image through it: what is wrong with a user's model shows here, and not amid a run."""
+        images = torch.zeros(1, 3, height, width)
+        training = self.module.training
+        try:
+            with torch.no_grad():
+                logits = self.module.eval()(images)
+        except Exception as error:  # a user's module may raise anything
+            told = str(error).splitlines()[0] if str(error) else ""
+            raise UserError(f"{self.spec.name}: the model raised {type(error).__name__}: {told}") from error
+        self.check_logits(logits, images)
+        self.module.train(training)
 
     def check_logits(self, logits: object, images: Tensor) -> Tensor:
         """``logits`` if they are what a model owes for ``images`` (B, 3, H, W); a model by import path may err."""
