@@ -3,12 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
-from losspool import cli
-from losspool.segmentation import commands
 from losspool.segmentation.checkpoint import write_checkpoint
 from losspool.segmentation.config import Config, DataConfig, ModelConfig
 from losspool.segmentation.models import IMAGENET, build_model
@@ -69,20 +66,6 @@ def enliven(module: nn.Module) -> None:
             head.weight *= loudness.view(-1, 1, 1, 1)
             head.bias *= loudness
         heads[-1].bias -= logits.mean((0, 2, 3)) * loudness
-
-
-def run_command(*arguments, capsys, monkeypatch):
-    """Exit code, standard output and standard error of the real entry point."""
-    known = {each.name for each in cli.app.registered_commands}
-    for name in {"evaluate", "predict", "export"} - known:
-        cli.app.command(name)(getattr(commands, name))
-    monkeypatch.setattr("sys.argv", ["losspool", *map(str, arguments)])
-    monkeypatch.setenv("COLUMNS", "160")
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    captured = capsys.readouterr()
-    return caught.value.code or 0, captured.out, captured.err
 
 
 def assert_mistake(result, words: str) -> None:

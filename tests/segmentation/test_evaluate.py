@@ -24,15 +24,10 @@ from losspool.segmentation.predict import parse_formats, predict_images
 from losspool.segmentation.sources import of_split
 from shared_data import shared_data
 from small_data import VOID, save, write_folder
-from trained_runs import DEEPLAB, assert_mistake, run_command, small_config, write_run
+from trained_runs import DEEPLAB, assert_mistake, small_config, write_run
 
 TRAIN = 31
 """Cityscapes' id of the class train."""
-
-
-@pytest.fixture
-def command(capsys, monkeypatch):
-    return lambda *arguments: run_command(*arguments, capsys=capsys, monkeypatch=monkeypatch)
 
 
 def guess(image):

@@ -12,14 +12,9 @@ from losspool.segmentation import export
 from losspool.segmentation.config import DataConfig
 from losspool.segmentation.inference import load
 from losspool.segmentation.models import IMAGENET
-from trained_runs import DEEPLAB, assert_mistake, random_image, run_command, small_config, write_run
+from trained_runs import DEEPLAB, assert_mistake, random_image, small_config, write_run
 
 TINY = ("--model", "tiny_model.build")
-
-
-@pytest.fixture
-def command(capsys, monkeypatch):
-    return lambda *arguments: run_command(*arguments, capsys=capsys, monkeypatch=monkeypatch)
 
 
 @pytest.fixture

@@ -19,15 +19,10 @@ from losspool.segmentation.pictures import heat_image
 from losspool.segmentation.sources import Source, of_files
 from losspool.segmentation.weight_maps import WeightMap, weigher_of
 from small_data import CLASSES, save, write_folder
-from trained_runs import DEEPLAB, assert_mistake, random_image, run_command, small_config, write_run
+from trained_runs import DEEPLAB, assert_mistake, random_image, small_config, write_run
 
 MODEL = ("--model", "tiny_model.build")
 COLORS = np.array([entry["color"] for entry in CLASSES], np.uint8)
-
-
-@pytest.fixture
-def command(capsys, monkeypatch):
-    return lambda *arguments: run_command(*arguments, capsys=capsys, monkeypatch=monkeypatch)
 
 
 @pytest.fixture
@@ -150,7 +145,7 @@ def test_a_link_in_the_output_folder_leads_nowhere(tmp_path, run, photos, comman
     assert (photos / "a b.png").read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["../x", "a/../../x", "/tmp/losspool-x", "sub/../../x"])
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/elsewhere/x", "sub/../../x"])
 def test_names_that_lead_out_of_the_folder_are_refused(tmp_path, name):
     from losspool.segmentation.predict import predict_images
 

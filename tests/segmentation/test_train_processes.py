@@ -160,55 +160,42 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("overrides", MISTAKES, ids=" ".join)
-def test_mistakes_end_in_one_sentence_and_exit_code_2(tmp_path, overrides, monkeypatch, capsys):
-    code, told = in_process(monkeypatch, capsys, "train", write_recipe(tmp_path), *overrides, "--out", tmp_path / "run")
+def test_mistakes_end_in_one_sentence_and_exit_code_2(tmp_path, overrides, command):
+    code, _, told = command("train", write_recipe(tmp_path), *overrides, "--out", tmp_path / "run")
     assert code == 2
     assert MISTAKES[overrides] in told
     assert told.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
-def in_process(monkeypatch, capsys, *arguments):
-    from losspool import cli
-
-    monkeypatch.setattr("sys.argv", ["losspool", *map(str, arguments)])
-    try:
-        cli.main()
-    except SystemExit as ended:
-        return ended.code, capsys.readouterr().err
-    return 0, capsys.readouterr().err
-
-
-def test_a_run_folder_that_exists(tmp_path, monkeypatch, capsys):
+def test_a_run_folder_that_exists(tmp_path, command):
     recipe, out = write_recipe(tmp_path), tmp_path / "run"
     train(recipe, out)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    capsys.readouterr()
     for more, told in {
         (): "the run exists; go on with --resume, or name another folder with --out",
         ("--resume", "train.lr=0.5"): "its train.lr is 0.02, the command says 0.5",
         ("--resume", "model.name=tiny_model.build_plain"): "its model.name is 'tiny_model.build', the command says",
     }.items():
-        code, error = in_process(monkeypatch, capsys, "train", recipe, *more, "--out", out)
+        code, _, error = command("train", recipe, *more, "--out", out)
         assert code == 2
         assert told in error
         assert error.count("\n") == 1
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("precious")
-    code, error = in_process(monkeypatch, capsys, "train", recipe, "--out", tmp_path / "other")
+    code, _, error = command("train", recipe, "--out", tmp_path / "other")
     assert (code, "the folder holds other things" in error) == (2, True)
 
 
-def test_a_checkpoint_of_another_model(tmp_path, monkeypatch, capsys):
+def test_a_checkpoint_of_another_model(tmp_path, command):
     recipe, out = write_recipe(tmp_path), tmp_path / "run"
     train(recipe, out)
     (out / "config.yaml").write_text(
         (out / "config.yaml").read_text().replace("tiny_model.build", "tiny_model.build_plain")
     )
-    capsys.readouterr()
     more = ("model.name=tiny_model.build_plain", "--resume", "--out", out)
     (out / "run.json").write_text('{"status": "stopped"}')
-    code, error = in_process(monkeypatch, capsys, "train", recipe, *more)
+    code, _, error = command("train", recipe, *more)
     assert code == 2
     assert "its checkpoint is of tiny_model.build with 3 classes, the run is of tiny_model.build_plain" in error

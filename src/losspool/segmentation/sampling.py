@@ -49,29 +49,21 @@ class RunningIoU:
         self._decay = decay
         self._lag = lag
         self._history = {0: np.zeros(classes)}  # steps observed -> IoU then; the last `lag` and the present
-        self._waiting: list[Tensor] = []
 
     def observe(self, counts: Tensor) -> None:
-        """One step's (C, C) counts, summed over ranks. They may still be under way on an accelerator."""
-        self._waiting.append(counts.detach())
+        """One step's (C, C) counts, summed over ranks."""
+        self.matrix = self.matrix * self._decay + counts.cpu().numpy()
+        self.step += 1
+        self._history[self.step] = np.nan_to_num(iou(self.matrix), nan=0.0)
+        self._history.pop(self.step - self._lag - 1, None)
 
     def after(self, steps: int) -> NDArray[np.float64]:
         """(C,) as it was after ``steps`` steps. A class that was never seen or predicted has IoU 0."""
-        self._catch_up(steps)
+        if steps > self.step:
+            raise RuntimeError(f"the IoU after {steps} steps was asked for, {self.step} are done")
         return self._history[max(steps, 0)]
 
-    def _catch_up(self, steps: int) -> None:
-        """Take in what was observed up to there. Only here does the host wait for an accelerator, for old steps."""
-        if steps > self.step + len(self._waiting):
-            raise RuntimeError(f"the IoU after {steps} steps was asked for, {self.step + len(self._waiting)} are done")
-        while self.step < steps:
-            self.matrix = self.matrix * self._decay + self._waiting.pop(0).cpu().numpy()
-            self.step += 1
-            self._history[self.step] = np.nan_to_num(iou(self.matrix), nan=0.0)
-            self._history.pop(self.step - self._lag - 1, None)
-
     def state_dict(self) -> dict[str, Any]:
-        self._catch_up(self.step + len(self._waiting))
         steps = sorted(self._history)
         return {
             "step": self.step,
@@ -81,7 +73,6 @@ class RunningIoU:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._waiting = []
         self.step = int(state["step"])
         self.matrix = state["matrix"].numpy().copy()
         self._history = dict(zip(state["history_steps"].tolist(), state["history"].numpy().copy(), strict=True))

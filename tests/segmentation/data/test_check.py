@@ -6,23 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from losspool import cli
 from small_data import label_values, noise, save, write_folder
-
-
-def run(*arguments, capsys, monkeypatch, columns=120):
-    """Exit code, standard output, standard error of the real entry point."""
-    monkeypatch.setattr("sys.argv", ["losspool", *map(str, arguments)])
-    monkeypatch.setenv("COLUMNS", str(columns))
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    captured = capsys.readouterr()
-    return caught.value.code, captured.out, captured.err
-
-
-@pytest.fixture
-def command(capsys, monkeypatch):
-    return lambda *arguments, **more: run(*arguments, capsys=capsys, monkeypatch=monkeypatch, **more)
 
 
 def test_a_sound_dataset(tmp_path, command):
