@@ -116,12 +116,13 @@ class Scores:
     """(L, 2): of each look of generated scenes, the pixels found and the pixels there are."""
 
     def summary(self) -> dict[str, Any]:
-        """As metrics.jsonl holds it; None where a class does not occur."""
+        """As metrics.jsonl holds it: IoU (None where a class does not occur), and how many pixels the classes have."""
         if not self.matrix.any():
             raise UserError("no pixel of the split has a label, so there is nothing to score")
         found: dict[str, Any] = {
             "miou": mean_iou(self.matrix),
             "iou": [None if np.isnan(score) else float(score) for score in iou(self.matrix)],
+            "pixels": self.matrix.sum(1).tolist(),
         }
         if len(self.looks):
             found["recall_per_look"] = {

@@ -96,7 +96,7 @@ def check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
             raise UserError(f"{folder.path}: the run exists; go on with --resume, or name another folder with --out")
         # Before the first checkpoint the run begins anew, and then the weights do matter.
         free = FREE_TO_CHANGE if steps_in(folder.checkpoints) else FREE_TO_CHANGE - {"model.weights"}
-        stored, wanted = (_flat(asdict(each)) for each in (load_config(folder.config), config))
+        stored, wanted = (flat(asdict(each)) for each in (load_config(folder.config), config))
         for key in wanted:
             if key not in free and stored.get(key) != wanted[key]:
                 raise UserError(f"{folder.path}: its {key} is {stored.get(key)!r}, the command says {wanted[key]!r}")
@@ -109,8 +109,9 @@ def write_config(folder: RunFolder, config: Config) -> None:
         partial.write_text(dump_config(config), encoding="utf-8")
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names."""
     found: dict[str, Any] = {}
     for key, value in values.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return found

@@ -264,7 +264,7 @@ class Trainer:
                 "compute": self.state.compute,
                 "model": self.model.module.state_dict(),
                 "spec": self.model.spec.to_dict(),
-                "classes": [{"name": info.name, "color": list(info.color)} for info in self.data.classes],
+                "classes": self._classes(),
                 "config": dump_config(self.config),
                 "optimizer": self.optimizer.state_dict(),
                 "precision": self.fabric.strategy.precision.state_dict(),
@@ -314,6 +314,9 @@ class Trainer:
             console.print(plain(str(model.report)), markup=False)
         return model
 
+    def _classes(self) -> list[dict[str, Any]]:
+        return [{"name": info.name, "color": list(info.color)} for info in self.data.classes]
+
     @contextmanager
     def _computing(self) -> Iterator[None]:
         began = time.perf_counter()
@@ -345,7 +348,7 @@ class Trainer:
 
     def _described(self) -> AbstractContextManager[None]:
         """run.json, by one process."""
-        about = describe_run(self.config.seed, self.fabric.world_size)
+        about = {**describe_run(self.config.seed, self.fabric.world_size), "classes": self._classes()}
         end = lambda: {"step": self.state.step, "best": self.state.best}  # noqa: E731 (known only then)
         return described(self.folder.description, about, end) if self.main else nullcontext()
 

@@ -1,0 +1,132 @@
+"""What the lab knows of a run: the text files in its folder, and nothing else. No network, no data set is opened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from losspool.segmentation.config import Config
+from losspool.segmentation.console import console, plain
+from losspool.segmentation.data.protocol import ClassInfo
+from losspool.segmentation.errors import UserError
+from losspool.segmentation.journal import read_metrics
+from losspool.segmentation.recipes import load_config
+from losspool.segmentation.runs import RunFolder
+
+Summary = dict[str, Any]
+"""Of a checkpoint: miou, iou and pixels per class, and what else metrics.jsonl or an evaluation holds of it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has been validated at least once."""
+
+    folder: RunFolder
+    config: Config
+    description: dict[str, Any]
+    """run.json."""
+    classes: tuple[ClassInfo, ...]
+    metrics: list[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        return self.folder.path.name
+
+    @property
+    def seed(self) -> int:
+        return self.config.seed
+
+    @cached_property
+    def train(self) -> list[dict[str, Any]]:
+        """The lines of training, by step."""
+        return [line for line in self.metrics if line["split"] == "train"]
+
+    @cached_property
+    def validations(self) -> dict[int, Summary]:
+        """The lines of validation, by step."""
+        return {line["step"]: line for line in self.metrics if line["split"] == "val"}
+
+    def evaluation(self, wanted: str) -> dict[int, Summary]:
+        """By step, from the file evaluation-*.json whose name begins with ``wanted`` after that first word."""
+        found = sorted(self.folder.path.glob("evaluation-*.json"))
+        files = [path for path in found if path.stem.removeprefix("evaluation-").startswith(wanted)]
+        if len(files) != 1:
+            named = ", ".join(path.stem.removeprefix("evaluation-") for path in files or found) or "none"
+            problem = "several evaluations begin" if files else "no evaluation begins"
+            raise UserError(f"{self.folder.path}: {problem} with {wanted!r}; there are: {named}")
+        content = _read_json(files[0])
+        return {entry["step"]: entry for entry in _of(files[0], content, "checkpoints", list)}
+
+    def scores(self, source: str) -> dict[int, Summary]:
+        """By step: of ``validation`` as it happened in training, or of an evaluation, see :meth:`evaluation`."""
+        return self.validations if source == VALIDATION else self.evaluation(source)
+
+
+VALIDATION = "validation"
+
+
+def read_run(path: Path) -> Run:
+    """Of a folder that ``losspool train`` wrote."""
+    folder = RunFolder(path)
+    if not folder.config.is_file():
+        raise UserError(f"{path}: not the folder of a run (it has no config.yaml)")
+    description = _read_json(folder.description)
+    classes = tuple(
+        _class_info(folder.description, entry) for entry in _of(folder.description, description, "classes", list)
+    )
+    run = Run(folder, load_config(folder.config), description, classes, read_metrics(folder.metrics))
+    for line in run.validations.values():
+        if not isinstance(line.get("miou"), float) or len(line.get("iou") or []) != len(classes):
+            raise UserError(f"{folder.metrics}: the validation of step {line['step']} does not fit the run's classes")
+    return run
+
+
+def find_runs(paths: Iterable[Path]) -> list[Run]:
+    """The runs in these folders: each is one, or holds some at any depth. Those without a validation are left out."""
+    runs = []
+    for folder in dict.fromkeys(found for path in paths for found in _run_folders(path)):
+        run = read_run(folder) if RunFolder(folder).metrics.exists() else None
+        if run is not None and run.validations:
+            runs.append(run)
+        else:
+            console.print(plain(f"left out: {folder} has no validation yet"), markup=False, soft_wrap=True)
+    return runs
+
+
+def _run_folders(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        raise UserError(f"{path}: there is no such folder")
+    found = sorted(config.parent for config in path.rglob("config.yaml"))
+    if not found:
+        raise UserError(f"{path}: holds no run (no config.yaml)")
+    yield from found
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: the file does not exist") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds no settings by name")
+    return content
+
+
+def _of(path: Path, content: dict[str, Any], key: str, kind: type) -> Any:
+    if not isinstance(content.get(key), kind):
+        raise UserError(f"{path}: has no {key}")
+    return content[key]
+
+
+def _class_info(path: Path, entry: Any) -> ClassInfo:
+    try:
+        red, green, blue = (int(value) for value in entry["color"])
+        return ClassInfo(str(entry["name"]), (red, green, blue))
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{path}: {entry!r} is no class with a name and a colour") from None

@@ -1,0 +1,153 @@
+"""What is compared: runs that differ in nothing but their seed are one variant, with a label that tells it apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from losspool.lab.records import VALIDATION, Run, Summary
+from losspool.segmentation.config import Config
+from losspool.segmentation.data.protocol import ClassInfo
+from losspool.segmentation.errors import UserError
+from losspool.segmentation.runs import FREE_TO_CHANGE, flat
+
+_NOT_COMPARED = FREE_TO_CHANGE | {"seed", "recipe"}
+"""Settings that make no variant: the seed is what a variant is repeated with, the others change no number."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Runs of one config with different seeds."""
+
+    label: str
+    """The method, and what else it takes to tell the variants apart: ``lmp, p = 1.3``."""
+    runs: tuple[Run, ...]
+    """By seed."""
+
+    @property
+    def config(self) -> Config:
+        return self.runs[0].config
+
+    @property
+    def method(self) -> str:
+        return self.config.method
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The variants of one experiment, on the same classes, scored in the same way."""
+
+    variants: tuple[Variant, ...]
+    baseline: Variant
+    source: str
+    """``validation``, or the beginning of an evaluation's name."""
+    steps: tuple[int, ...]
+    """The checkpoints whose mean is a run's score, as in the paper's tables."""
+
+    @property
+    def classes(self) -> tuple[ClassInfo, ...]:
+        return self.baseline.runs[0].classes
+
+    @property
+    def others(self) -> tuple[Variant, ...]:
+        """All but the baseline."""
+        return tuple(variant for variant in self.variants if variant is not self.baseline)
+
+    @property
+    def pixels(self) -> list[int]:
+        """Of each class, in the images that were scored."""
+        return list(self.summaries(self.baseline.runs[0])[-1]["pixels"])
+
+    def summaries(self, run: Run) -> list[Summary]:
+        """Of the run's checkpoints at :attr:`steps`."""
+        scores = run.scores(self.source)
+        return [scores[step] for step in self.steps]
+
+    def differences(self) -> dict[str, list[Any]]:
+        """The settings in which the variants differ, each with its value in every variant."""
+        return _differences([variant.config for variant in self.variants])
+
+
+def compare(
+    runs: Sequence[Run],
+    *,
+    baseline: str | None = None,
+    source: str = VALIDATION,
+    steps: Sequence[int] | None = None,
+) -> Comparison:
+    """Sort runs into variants.
+
+    Args:
+        runs: all on the same classes.
+        baseline: a label; without it the variant of method ``base``, or the first one.
+        source: where scores come from, see :meth:`Run.scores`.
+        steps: the checkpoints whose mean is a run's score; without them those of ``train.keep_steps`` that every run
+            has, or else the last one that every run has.
+    """
+    if not runs:
+        raise UserError("there is no run to compare")
+    for run in runs:
+        if run.classes != runs[0].classes:
+            raise UserError(f"{run.folder.path} and {runs[0].folder.path} are of different classes")
+    variants = tuple(_variants(runs))
+    return Comparison(variants, _baseline(variants, baseline), source, _steps(runs, source, steps))
+
+
+def _variants(runs: Iterable[Run]) -> Iterable[Variant]:
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        settings = {key: value for key, value in flat(asdict(run.config)).items() if key not in _NOT_COMPARED}
+        groups.setdefault(repr(settings), []).append(run)
+    for group in groups.values():
+        group.sort(key=lambda run: run.seed)
+        for one, other in pairwise(group):
+            if one.seed == other.seed:
+                raise UserError(f"{one.folder.path} and {other.folder.path} are the same run twice (seed {one.seed})")
+    for group in groups.values():
+        config = group[0].config
+        siblings = [other[0].config for other in groups.values() if other[0].config.method == config.method]
+        own = {key: values[siblings.index(config)] for key, values in _differences(siblings).items()}
+        parts = [config.method, *(f"{key.rsplit('.')[-1]} = {shown(value)}" for key, value in own.items())]
+        yield Variant(", ".join(parts), tuple(group))
+
+
+def _baseline(variants: Sequence[Variant], label: str | None) -> Variant:
+    if label is None:
+        return next((variant for variant in variants if variant.method == "base"), variants[0])
+    for variant in variants:
+        if variant.label == label:
+            return variant
+    raise UserError(f"there is no variant {label!r}; there are {', '.join(repr(each.label) for each in variants)}")
+
+
+def _steps(runs: Sequence[Run], source: str, wanted: Sequence[int] | None) -> tuple[int, ...]:
+    scored = [set(run.scores(source)) for run in runs]
+    common = set.intersection(*scored)
+    if wanted is not None:
+        for run, steps in zip(runs, scored, strict=True):
+            for step in wanted:
+                if step not in steps:
+                    raise UserError(f"{run.folder.path}: step {step} was not scored; there are {sorted(steps)}")
+        return tuple(wanted)
+    if not common:
+        raise UserError("the runs have no scored step in common")
+    kept = sorted(common.intersection(*(run.config.train.keep_steps for run in runs)))
+    return tuple(kept) or (max(common),)
+
+
+def _differences(configs: Sequence[Config]) -> dict[str, list[Any]]:
+    settings = [flat(asdict(config)) for config in configs]
+    keys = [key for key in settings[0] if key not in _NOT_COMPARED]
+    columns = {key: [each[key] for each in settings] for key in keys}
+    return {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
+
+
+def shown(value: Any) -> str:
+    """A setting as people write it."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple | list):
+        return " ".join(map(shown, value))
+    return str(value)
