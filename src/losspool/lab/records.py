@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from losspool.segmentation.console import console, plain
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.journal import read_metrics
+from losspool.segmentation.json_file import read_json
 from losspool.segmentation.recipes import load_config
 from losspool.segmentation.runs import RunFolder
 
@@ -58,7 +58,7 @@ class Run:
             named = ", ".join(path.stem.removeprefix("evaluation-") for path in files or found) or "none"
             problem = "several evaluations begin" if files else "no evaluation begins"
             raise UserError(f"{self.folder.path}: {problem} with {wanted!r}; there are: {named}")
-        content = _read_json(files[0])
+        content = read_json(files[0])
         return {entry["step"]: entry for entry in _of(files[0], content, "checkpoints", list)}
 
     def scores(self, source: str) -> dict[int, Summary]:
@@ -74,7 +74,7 @@ def read_run(path: Path) -> Run:
     folder = RunFolder(path)
     if not folder.config.is_file():
         raise UserError(f"{path}: not the folder of a run (it has no config.yaml)")
-    description = _read_json(folder.description)
+    description = read_json(folder.description)
     classes = tuple(
         _class_info(folder.description, entry) for entry in _of(folder.description, description, "classes", list)
     )
@@ -104,18 +104,6 @@ def _run_folders(path: Path) -> Iterator[Path]:
     if not found:
         raise UserError(f"{path}: holds no run (no config.yaml)")
     yield from found
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: the file does not exist") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: holds no settings by name")
-    return content
 
 
 def _of(path: Path, content: dict[str, Any], key: str, kind: type) -> Any:

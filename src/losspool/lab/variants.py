@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from losspool.lab.records import VALIDATION, Run, Summary
-from losspool.segmentation.config import Config
+from losspool.segmentation.config import METHODS, Config, parse_m
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.runs import FREE_TO_CHANGE, flat
@@ -69,6 +69,14 @@ class Comparison:
         """The settings in which the variants differ, each with its value in every variant."""
         return _differences([variant.config for variant in self.variants])
 
+    def differences_within(self, method: str) -> dict[str, list[Any]]:
+        """The settings in which the variants of a method differ."""
+        return _differences([variant.config for variant in self.variants if variant.method == method])
+
+    def values(self, setting: str) -> dict[str, Any]:
+        """A setting's value in every variant, by label."""
+        return {variant.label: flat(asdict(variant.config))[setting] for variant in self.variants}
+
 
 def compare(
     runs: Sequence[Run],
@@ -95,7 +103,8 @@ def compare(
     return Comparison(variants, _baseline(variants, baseline), source, _steps(runs, source, steps))
 
 
-def _variants(runs: Iterable[Run]) -> Iterable[Variant]:
+def _variants(runs: Iterable[Run]) -> list[Variant]:
+    """In the order of the methods, and of the settings in which they differ: whatever the folders are called."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         settings = {key: value for key, value in flat(asdict(run.config)).items() if key not in _NOT_COMPARED}
@@ -105,12 +114,22 @@ def _variants(runs: Iterable[Run]) -> Iterable[Variant]:
         for one, other in pairwise(group):
             if one.seed == other.seed:
                 raise UserError(f"{one.folder.path} and {other.folder.path} are the same run twice (seed {one.seed})")
+    found = []
     for group in groups.values():
         config = group[0].config
         siblings = [other[0].config for other in groups.values() if other[0].config.method == config.method]
         own = {key: values[siblings.index(config)] for key, values in _differences(siblings).items()}
         parts = [config.method, *(f"{key.rsplit('.')[-1]} = {shown(value)}" for key, value in own.items())]
-        yield Variant(", ".join(parts), tuple(group))
+        order = (list(METHODS).index(config.method), *map(_order, own.values()))
+        found.append((order, Variant(", ".join(parts), tuple(group))))
+    return [variant for _, variant in sorted(found, key=lambda pair: pair[0])]
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    """Numbers by size, 5 % before 25 %, and other things by name."""
+    if isinstance(value, str) and value.endswith(("%", "px")):
+        return (0, float(parse_m(value)), "")
+    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
 
 def _baseline(variants: Sequence[Variant], label: str | None) -> Variant:

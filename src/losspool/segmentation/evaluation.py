@@ -110,7 +110,8 @@ def evaluate_run(
 
 def write_evaluation(folder: RunFolder, evaluation: Evaluation) -> Path:
     """JSON in the run's folder, under a name that says what was evaluated. A line per entry."""
-    path = folder.path / f"{_file_name(evaluation)}.json"
+    name = evaluation_name(evaluation.split, evaluation.settings, evaluation.scores)
+    path = folder.path / f"{name}.json"
     lines = (f"{json.dumps(key)}: {_value(value)}" for key, value in evaluation.to_dict().items())
     with replacing(path) as partial:
         partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
@@ -123,16 +124,17 @@ def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _file_name(evaluation: Evaluation) -> str:
-    settings, steps = evaluation.settings, list(map(str, evaluation.scores))
-    split = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in evaluation.split)
+def evaluation_name(split: str, settings: EvaluateConfig, steps: Iterable[int]) -> str:
+    """What an evaluation's file is called, without suffix."""
+    listed = list(map(str, steps))
+    split = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in split)
     parts = ["evaluation", split, settings.tiling]
     if settings.scales != (1.0,):
         parts.append("x".join(map(str, settings.scales)))
     if settings.flip:
         parts.append("flip")
     # Many steps would make a name that no file may have.
-    parts.append("+".join(steps) if len(steps) <= 8 else f"{steps[0]}..{steps[-1]}")
+    parts.append("+".join(listed) if len(listed) <= 8 else f"{listed[0]}..{listed[-1]}")
     return "-".join(parts)
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -102,6 +107,40 @@ def check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
                 raise UserError(f"{folder.path}: its {key} is {stored.get(key)!r}, the command says {wanted[key]!r}")
     elif folder.path.is_dir() and any(folder.path.iterdir()):
         raise UserError(f"{folder.path}: the folder holds other things; name another one with --out")
+
+
+PATIENCE = 15.0
+"""Seconds to wait for a process that trains in the folder: it may have been told to stop, and be saving its state."""
+
+
+@contextmanager
+def claimed(folder: RunFolder) -> Iterator[None]:
+    """The folder for this process alone: two trainings in one would overwrite each other.
+
+    The system lets go of it when the process ends, however it ends. Some network file systems have no such locks.
+    """
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder.path, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"{folder.path}: cannot be written ({error.strerror})") from error
+    try:
+        with suppress(OSError):  # of a file system without locks; a lock that is taken is no error there
+            _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: RunFolder) -> None:
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise UserError(f"{folder.path}: another process is training in it") from None
+        time.sleep(0.2)
 
 
 def write_config(folder: RunFolder, config: Config) -> None:

@@ -6,7 +6,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
@@ -33,7 +33,7 @@ from losspool.segmentation.observation import Observation, observe
 from losspool.segmentation.previews import Previews
 from losspool.segmentation.processes import join
 from losspool.segmentation.recipes import dump_config
-from losspool.segmentation.runs import RunFolder, check_folder, split_of, write_config
+from losspool.segmentation.runs import RunFolder, check_folder, claimed, split_of, write_config
 from losspool.segmentation.sampling import CropSampler, DrawStream
 from losspool.segmentation.weight_maps import Weigher
 
@@ -93,7 +93,9 @@ class Trainer:
             self._restore(stored)
         check_prefetch(config.data.workers, config.sampling.lag)
         # Only now, when the user's mistakes are found, is anything written.
+        self._held = ExitStack()
         if self.main:
+            self._held.enter_context(claimed(self.folder))
             write_config(self.folder, config)
             if resume:
                 self.metrics.cut(self.state.step, self.state.validated)
@@ -101,6 +103,10 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the end. Raises :class:`Interrupted` when a signal ended it early; all is saved then."""
+        with self._held:
+            self._run()
+
+    def _run(self) -> None:
         if self._at_end() and not self._validation_due():
             return
         with Interrupt() as interrupt, self._described(), self._bar() as tell:

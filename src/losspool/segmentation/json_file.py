@@ -1,0 +1,22 @@
+"""Reading JSON that a person or a killed process may have left in any state."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from losspool.segmentation.errors import UserError
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object that a file holds; anything else is named."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: the file does not exist") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds no settings by name")
+    return content

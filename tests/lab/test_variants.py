@@ -1,0 +1,101 @@
+"""Runs that differ in their seed alone are one variant; labels tell variants apart and no more."""
+
+import json
+
+import pytest
+
+from lab_runs import CLASSES, lab_config, write_lab, write_lab_run
+from losspool.lab.records import find_runs, read_run
+from losspool.lab.variants import compare
+from losspool.segmentation.errors import UserError
+
+
+def write(root, *runs):
+    for number, (method, changes) in enumerate(runs):
+        write_lab_run(root / f"run{number}", lab_config(method, **changes), previews=False)
+    return find_runs([root])
+
+
+def labels(root, *runs):
+    return [variant.label for variant in compare(write(root, *runs)).variants]
+
+
+def test_methods_alone(tmp_path):
+    runs = [("lmp", {"seed": 1}), ("base", {}), ("lmp", {"seed": 0})]
+    comparison = compare(write(tmp_path, *runs))
+    assert [variant.label for variant in comparison.variants] == ["base", "lmp"]
+    assert [run.seed for run in comparison.variants[1].runs] == [0, 1]
+    assert comparison.baseline.label == "base"
+    assert comparison.steps == (40, 50, 60)
+    # What the method itself sets is no label, but it is a difference.
+    assert set(comparison.differences()) == {"method", "loss.name", "sampling.mix"}
+
+
+def test_settings_enter_the_label_only_where_they_differ_within_a_method(tmp_path):
+    runs = [("base", {"lr": 0.1}), ("lmp", {"p": 1.7}), ("lmp", {"p": 1.3}), ("lmp", {"p": 1.3, "lr": 0.02})]
+    assert labels(tmp_path, *runs) == [
+        "base",
+        "lmp, p = 1.3, lr = 0.01",
+        "lmp, p = 1.3, lr = 0.02",
+        "lmp, p = 1.7, lr = 0.01",
+    ]
+
+
+def test_without_keep_steps_the_last_common_validation_counts(tmp_path):
+    config = lab_config()
+    train = type(config.train)(steps=60, validate_every=10)
+    write_lab_run(tmp_path / "a", lab_config(train=train), previews=False)
+    assert compare(find_runs([tmp_path])).steps == (60,)
+
+
+def test_the_first_is_the_baseline_where_there_is_no_base(tmp_path):
+    comparison = compare(write(tmp_path, ("lmp", {}), ("focal", {})))
+    assert comparison.baseline.label == "focal"  # methods have an order
+    assert compare(find_runs([tmp_path]), baseline="lmp").baseline.label == "lmp"
+
+
+def test_the_same_run_twice(tmp_path):
+    with pytest.raises(UserError, match=r"run0 and .*run1 are the same run twice \(seed 0\)"):
+        compare(write(tmp_path, ("lmp", {}), ("lmp", {})))
+
+
+def test_other_classes(tmp_path):
+    write_lab_run(tmp_path / "a", lab_config("base"), previews=False)
+    write_lab_run(tmp_path / "b", lab_config("lmp"), previews=False, classes=CLASSES[:3])
+    with pytest.raises(UserError, match="different classes"):
+        compare(find_runs([tmp_path]))
+
+
+def test_folders_of_folders_and_runs_that_have_not_begun(tmp_path, capsys):
+    root = write_lab(tmp_path / "deep" / "runs", seeds=(0,), previews=False)
+    (root / "lmp-s0" / "metrics.jsonl").write_text("")
+    assert [run.name for run in find_runs([tmp_path, root / "base-s0"])] == ["base-s0"]  # once, though named twice
+    (root / "base-s0" / "metrics.jsonl").unlink()
+    assert find_runs([tmp_path]) == []
+    assert "has no validation yet" in capsys.readouterr().err
+    with pytest.raises(UserError, match="no run to compare"):
+        compare([])
+
+
+def change_json(path, **changes):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda run: (run / "config.yaml").unlink(), "not the folder of a run"),
+        (lambda run: (run / "run.json").unlink(), "run.json: the file does not exist"),
+        (lambda run: (run / "run.json").write_text("{"), "run.json: cannot be read"),
+        (lambda run: (run / "run.json").write_text("[]"), "run.json: holds no settings"),
+        (lambda run: change_json(run / "run.json", classes=None), "run.json: has no classes"),
+        (lambda run: change_json(run / "run.json", classes=[1]), "1 is no class"),
+        (lambda run: change_json(run / "run.json", classes=[]), "step 10 does not fit the run's classes"),
+        (lambda run: (run / "metrics.jsonl").write_text("x\ny\n"), "metrics.jsonl: line 1 is not JSON"),
+    ],
+)
+def test_broken_runs(spoil, words, tmp_path):
+    write_lab_run(tmp_path / "run", lab_config(), previews=False)
+    spoil(tmp_path / "run")
+    with pytest.raises(UserError, match=words):
+        read_run(tmp_path / "run")
