@@ -1,0 +1,155 @@
+"""The paper's tables out of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from losspool.lab import paper
+from losspool.lab.paper import Printed
+from losspool.lab.records import VALIDATION
+from losspool.lab.statistics import Statistics
+from losspool.lab.tables.model import Table
+from losspool.lab.tables.paper_like import (
+    ClassEntry,
+    MethodEntry,
+    SweepEntry,
+    class_table,
+    method_table,
+    step_label,
+    sweep_table,
+)
+from losspool.lab.tables.questions import convergence_table, look_table, worst_table
+from losspool.lab.variants import Comparison, Variant, shown
+from losspool.segmentation.errors import UserError
+
+
+def run_tables(comparison: Comparison, kinds: list[str] | None = None) -> list[Table]:
+    """The named tables, or all that these runs have something to say in."""
+    for kind in kinds or ():
+        if kind not in KINDS:
+            raise UserError(f"a table is one of {', '.join(KINDS)}, got {kind!r}")
+    tables = []
+    for kind in kinds or KINDS:
+        table = KINDS[kind](Statistics(comparison))
+        if table is not None:
+            tables.append(table)
+        elif kinds:
+            raise UserError(f"these runs make no table {kind!r}: {_NEEDS[kind]}")
+    return tables
+
+
+def sensitivity(statistics: Statistics) -> Table | None:
+    """Table 1, if variants of one method differ in a single setting; at the bottom the baseline."""
+    comparison = statistics.comparison
+    swept = [variant for variant in comparison.variants if _setting(comparison, variant) is not None]
+    settings = {_setting(comparison, variant) for variant in swept}
+    if len(swept) < 2 or len(settings) != 1 or len({variant.method for variant in swept}) != 1:
+        return None
+    (setting,) = settings
+    assert setting is not None
+    last = comparison.baseline if comparison.baseline not in swept else None
+
+    def entry(variant: Variant, label: str) -> SweepEntry:
+        several = statistics.score(variant) if len(variant.runs) > 1 else None
+        gain = statistics.gain(variant) if last and variant is not last else None
+        at_steps = [statistics.at_step(variant, step) for step in comparison.steps]
+        return SweepEntry(label, at_steps, several, gain, _paper_sweep(variant, setting))
+
+    entries = [entry(variant, shown(comparison.values(setting)[variant.label])) for variant in swept]
+    name = setting.rsplit(".", maxsplit=1)[-1]
+    notes = [f"{_source(comparison)} Std.Dev. is over these checkpoints."]
+    return sweep_table(name, comparison.steps, entries, entry(last, last.label) if last else None, notes)
+
+
+def methods(statistics: Statistics) -> Table | None:
+    """Table 2."""
+    comparison = statistics.comparison
+    entries = [
+        MethodEntry(
+            variant.label,
+            statistics.score(variant),
+            len(variant.runs),
+            statistics.gain(variant) if variant is not comparison.baseline else None,
+            _paper_method(variant),
+        )
+        for variant in comparison.variants
+    ]
+    return method_table(entries, comparison.baseline.label, _notes(comparison))
+
+
+def classes(statistics: Statistics) -> Table | None:
+    """Table 3."""
+    comparison = statistics.comparison
+    entries = []
+    for variant in comparison.variants:
+        gains = (
+            [*statistics.class_gains(variant), statistics.gain(variant)] if variant is not comparison.baseline else ()
+        )
+        rows = paper.TABLE3.get(variant.config.data.name, {}).get(variant.label)
+        printed = rows.mean if rows else ()
+        entries.append(
+            ClassEntry(variant.label, statistics.class_scores(variant), statistics.score(variant), gains, printed)
+        )
+    names = [info.name for info in comparison.classes]
+    return class_table(names, entries, _notes(comparison))
+
+
+KINDS: dict[str, Callable[[Statistics], Table | None]] = {
+    "sensitivity": sensitivity,
+    "methods": methods,
+    "classes": classes,
+    "worst": worst_table,
+    "convergence": convergence_table,
+    "looks": look_table,
+}
+_NEEDS = {
+    "sensitivity": "no method is there with several values of one setting",
+    "worst": "there is nothing beside the baseline",
+    "convergence": "there is nothing beside the baseline",
+    "looks": "only generated streets have looks",
+}
+
+
+def _source(comparison: Comparison) -> str:
+    """Where the numbers come from."""
+    several = len(comparison.steps) > 1
+    steps = ("mean over the checkpoints " if several else "checkpoint ") + ", ".join(map(step_label, comparison.steps))
+    where = "validation in training" if comparison.source == VALIDATION else f"evaluation {comparison.source}"
+    return f"{comparison.baseline.config.data.name}, {where}, {steps}."
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    """Where the numbers come from, and what the deviations are over."""
+    seeds = {len(variant.runs) for variant in comparison.variants}
+    if seeds == {1}:
+        over = "One seed each: deviations are over checkpoints, and differences have no interval."
+    elif 1 in seeds:
+        over = "Deviations are over seeds, where there are several; else over checkpoints."
+    else:
+        over = "Deviations are over seeds."
+    return [f"{_source(comparison)} {over}"]
+
+
+def _setting(comparison: Comparison, variant: Variant) -> str | None:
+    """The one setting in which a variant differs from others of its method."""
+    keys = comparison.differences_within(variant.method)
+    return next(iter(keys)) if len(keys) == 1 else None
+
+
+def _paper_sweep(variant: Variant, setting: str) -> Printed | None:
+    """The paper's row, where data and loss are the same."""
+    config = variant.config
+    if config.data.name != "cityscapes" or config.method not in ("lmp", "base_plus"):
+        return None
+    if config.method == "base_plus":
+        return paper.TABLE1_BASE.printed
+    if setting == "loss.p" and config.loss.share == 0.25 and config.loss.p in paper.TABLE1:
+        return paper.TABLE1[config.loss.p].printed
+    if setting == "loss.m" and config.loss.p == 1.3 and isinstance(config.loss.share, float):
+        return paper.M_SWEEP.get(config.loss.share)
+    return None
+
+
+def _paper_method(variant: Variant) -> Printed | None:
+    """The paper's row, if the variant is the method as the paper has it: the label is the method's name alone."""
+    return paper.METHODS.get(variant.config.data.name, {}).get(variant.label)

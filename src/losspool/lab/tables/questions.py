@@ -1,0 +1,94 @@
+"""What the paper asks beyond its tables: the worst classes, the speed of convergence, imbalance within a class."""
+
+from __future__ import annotations
+
+from losspool.lab.statistics import Statistics, needed_per_class
+from losspool.lab.tables.model import NOTHING, Cell, Table, number, percent, text
+
+_WORST = (1, 2, 3, 5, 7, 10, 15)
+RARE = 0.01
+"""A class with a smaller share of the pixels is called rare."""
+
+
+def worst_table(statistics: Statistics) -> Table | None:
+    """To match it, by how much would the worst k classes have to improve?"""
+    comparison, count = statistics.comparison, statistics.present_classes()
+    gains = {variant.label: statistics.gain(variant) for variant in comparison.others}
+    if not gains or count == 0:
+        return None
+    scores = zip(comparison.classes, statistics.class_scores(comparison.baseline), strict=True)
+    order = [
+        info.name
+        for info, score in sorted(
+            ((info, score) for info, score in scores if score is not None), key=lambda pair: pair[1].mean
+        )
+    ]
+    rows = []
+    for worst in [*(k for k in _WORST if k < count), count]:
+        needed = [None if gain is None else needed_per_class(100 * gain.mean, count, worst) for gain in gains.values()]
+        rows.append([text(worst), *(number(value, sign=True) for value in needed), text(order[worst - 1])])
+    base = comparison.baseline.label
+    title = f"To match a method, by how many points would each of the worst k classes of {base} have to improve?"
+    columns = ["k", *gains, "the k-th worst"]
+    notes = [f"Its gain in mIoU times {count}/k: the mean is over {count} classes."]
+    return Table("worst", title, columns, rows, notes)
+
+
+def convergence_table(statistics: Statistics) -> Table | None:
+    """When each variant first reaches the score with which the baseline ends."""
+    comparison = statistics.comparison
+    if not comparison.others:
+        return None
+    curve = statistics.curve(comparison.baseline)
+    end = max(curve)
+    rows = []
+    for variant in comparison.variants:
+        step = statistics.first_step_at(variant, curve[end])
+        final = list(statistics.curve(variant).values())[-1]
+        reached = text(step) if step is not None else Cell("never", "")
+        share = Cell(NOTHING) if step is None else Cell(f"{end / step:.2f} ×", repr(end / step))
+        rows.append([text(variant.label), percent(final), reached, share])
+    base = comparison.baseline.label
+    title = f"The step at which a method first reaches the mIoU with which {base} ends, {100 * curve[end]:.2f} %"
+    columns = ["Method", "final mIoU", "first step", f"faster than {base}"]
+    notes = [f"By the validation in training, mean over seeds; {base} has {end} steps."]
+    return Table("convergence", title, columns, rows, notes)
+
+
+def look_table(statistics: Statistics) -> Table | None:
+    """Recall per look of the generated streets: the imbalance within a class."""
+    comparison = statistics.comparison
+    recalls = {variant.label: statistics.recall(variant) for variant in comparison.variants}
+    base = recalls[comparison.baseline.label]
+    if not base:
+        return None
+    others = [variant.label for variant in comparison.others]
+    rows = []
+    for look in base:
+        found = [recall.get(look) for recall in recalls.values()]
+        gains = [_gain(recalls[label].get(look), base[look]) for label in others]
+        rows.append([text(look), *map(percent, found), *(number(gain, sign=True) for gain in gains)])
+    columns = ["Look", *recalls, *(f"Δ {label}" for label in others)]
+    notes = ["The share of a look's pixels that were found; the rarer looks of a class are its hard cases."]
+    return Table("looks", "Recall per look in %", columns, rows, notes)
+
+
+def rare_classes(statistics: Statistics) -> list[str]:
+    """A sentence for every variant beside the baseline: how it does on the rare classes."""
+    comparison = statistics.comparison
+    total = sum(comparison.pixels)
+    rare = [index for index, pixels in enumerate(comparison.pixels) if 0 < pixels < RARE * total]
+    sentences = []
+    for variant in comparison.others if rare else ():
+        gains = [gain.mean for index, gain in enumerate(statistics.class_gains(variant)) if index in rare and gain]
+        if gains:
+            better, mean = sum(gain > 0 for gain in gains), 100 * sum(gains) / len(gains)
+            sentences.append(
+                f"Rare classes (each under {100 * RARE:g} % of the pixels): {variant.label} is better than "
+                f"{comparison.baseline.label} on {better} of {len(gains)}, by {mean:+.2f} points of IoU on average."
+            )
+    return sentences
+
+
+def _gain(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or theirs is None else 100 * (ours - theirs)

@@ -1,0 +1,279 @@
+"""Every number of a table, recomputed from metrics.jsonl in plain Python."""
+
+import csv
+import io
+import json
+import math
+import re
+import statistics as plain_statistics
+
+import pytest
+
+from lab_runs import CLASSES, LOOKS, PIXELS, lab_config, write_lab, write_lab_run
+from losspool.lab.records import find_runs
+from losspool.lab.statistics import Statistics
+from losspool.lab.tables.formats import comma_separated, formatted, markdown
+from losspool.lab.tables.from_runs import run_tables
+from losspool.lab.tables.questions import rare_classes
+from losspool.lab.variants import compare
+from losspool.segmentation.data.protocol import ClassInfo
+from losspool.segmentation.errors import UserError
+
+STEPS = (40, 50, 60)
+STUDENT = {2: 12.706204736432095, 3: 4.302652729749464}  # of 95 %, by the number of pairs (printed tables)
+
+
+def lines(root, name, split="val"):
+    """The file itself, not our reader."""
+    entries = [json.loads(line) for line in (root / name / "metrics.jsonl").read_text().splitlines()]
+    return {entry["step"]: entry for entry in entries if entry["split"] == split}
+
+
+def seed_score(root, method, seed, pick=lambda entry: entry["miou"]):
+    found = lines(root, f"{method}-s{seed}")
+    return sum(pick(found[step]) for step in STEPS) / len(STEPS)
+
+
+def tables(root, *kinds, **options):
+    return {table.name: table for table in run_tables(compare(find_runs([root]), **options), list(kinds) or None)}
+
+
+def rows(table):
+    """Label -> column -> number, from the CSV."""
+    header, *body = csv.reader(io.StringIO(comma_separated(table)))
+    return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in body}
+
+
+def interval(gains):
+    mean = sum(gains) / len(gains)
+    reach = STUDENT[len(gains)] * plain_statistics.stdev(gains) / math.sqrt(len(gains))
+    return mean, mean - reach, mean + reach
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_lab(tmp_path_factory.mktemp("lab") / "runs", previews=False)
+
+
+def test_methods(root):
+    found = rows(tables(root, "methods")["methods"])
+    base = [100 * seed_score(root, "base", seed) for seed in (0, 1, 2)]
+    lmp = [100 * seed_score(root, "lmp", seed) for seed in (0, 1, 2)]
+    for label, scores in (("base", base), ("lmp", lmp)):
+        assert found[label]["seeds"] == "3"
+        assert float(found[label]["mean IoU"]) == pytest.approx(sum(scores) / 3)
+        assert float(found[label]["Std.Dev."]) == pytest.approx(plain_statistics.stdev(scores))
+    mean, low, high = interval([ours - theirs for ours, theirs in zip(lmp, base, strict=True)])
+    assert float(found["lmp"]["Δ to base"]) == pytest.approx(mean)
+    assert [float(end) for end in found["lmp"]["95 % interval"].split()] == pytest.approx([low, high])
+    assert found["base"]["Δ to base"] == ""
+
+
+def test_classes(root):
+    found = rows(tables(root, "classes")["classes"])
+    for place, info in enumerate(CLASSES):
+        scores = {
+            method: [100 * seed_score(root, method, seed, lambda e, i=place: e["iou"][i]) for seed in (0, 1, 2)]
+            for method in ("base", "lmp")
+        }
+        for method, values in scores.items():
+            assert float(found[f"{method} Mean"][info.name]) == pytest.approx(sum(values) / 3)
+            assert float(found[f"{method} Std.Dev."][info.name]) == pytest.approx(plain_statistics.stdev(values))
+        mean, low, high = interval([b - a for a, b in zip(scores["base"], scores["lmp"], strict=True)])
+        assert float(found["lmp Δ"][info.name]) == pytest.approx(mean)
+        assert [float(x) for x in found["lmp Δ 95 % interval"][info.name].split()] == pytest.approx([low, high])
+
+
+def test_one_seed_spreads_over_checkpoints_as_in_the_paper(tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(4,), previews=False)
+    made = tables(root)
+    scores = [100 * lines(root, "lmp-s4")[step]["miou"] for step in STEPS]
+    found = rows(made["methods"])["lmp"]
+    assert float(found["Std.Dev."]) == pytest.approx(plain_statistics.stdev(scores))
+    assert "95 % interval" not in found
+    assert "no interval" in made["methods"].notes[0]
+
+
+def test_sensitivity(tmp_path):
+    for seed in (0, 1):
+        write_lab_run(tmp_path / f"base_plus-s{seed}", lab_config("base_plus", seed), level=0.3, previews=False)
+        for p in (2.3, 1.0, 1.3):
+            config = lab_config("lmp", seed, p=p)
+            write_lab_run(tmp_path / f"lmp{p}-s{seed}", config, level=0.4 + p / 100, previews=False)
+    table = tables(tmp_path, "sensitivity", baseline="base_plus")["sensitivity-p"]
+    assert table.columns[:6] == ["p", "40", "50", "60", "Mean", "Std.Dev."]
+    assert [row[0].text for row in table.rows] == ["1", "1.3", "2.3", "base_plus"]
+    assert table.rules == {3}
+    for label, name in (("1", "lmp1.0"), ("2.3", "lmp2.3"), ("base_plus", "base_plus")):
+        found = rows(table)[label]
+        columns = [100 * sum(lines(tmp_path, f"{name}-s{seed}")[step]["miou"] for seed in (0, 1)) / 2 for step in STEPS]
+        assert [float(found[str(step)]) for step in STEPS] == pytest.approx(columns)
+        assert float(found["Mean"]) == pytest.approx(sum(columns) / 3)
+        assert float(found["Std.Dev."]) == pytest.approx(plain_statistics.stdev(columns))
+        seeds = [100 * seed_score(tmp_path, name, seed) for seed in (0, 1)]
+        assert float(found["Std.Dev. over seeds"]) == pytest.approx(plain_statistics.stdev(seeds))
+    gains = [100 * (seed_score(tmp_path, "lmp1.3", s) - seed_score(tmp_path, "base_plus", s)) for s in (0, 1)]
+    mean, low, high = interval(gains)
+    found = rows(table)["1.3"]
+    assert float(found["Δ to base_plus"]) == pytest.approx(mean)
+    assert [float(end) for end in found["95 % interval"].split()] == pytest.approx([low, high])
+
+
+def test_shares_are_sorted_by_size(tmp_path):
+    for m in ("50%", "5%", "25%"):
+        write_lab_run(tmp_path / m[:-1], lab_config("lmp", m=m), previews=False)
+    assert [row[0].text for row in tables(tmp_path, "sensitivity")["sensitivity-m"].rows] == ["5%", "25%", "50%"]
+
+
+def test_worst(root):
+    """Δ·C/k points each: then the mean over C classes has gained Δ."""
+    found = rows(tables(root, "worst")["worst"])
+    gain = sum(seed_score(root, "lmp", s) - seed_score(root, "base", s) for s in (0, 1, 2)) / 3
+    assert list(found) == ["1", "2", "3", "5"]
+    for k, row in found.items():
+        assert float(row["lmp"]) * int(k) / 5 == pytest.approx(100 * gain)
+    by_class = {
+        info.name: sum(seed_score(root, "base", s, lambda e, i=place: e["iou"][i]) for s in (0, 1, 2))
+        for place, info in enumerate(CLASSES)
+    }
+    assert [row["the k-th worst"] for row in found.values()] == [
+        sorted(by_class, key=by_class.get)[k - 1] for k in (1, 2, 3, 5)
+    ]
+
+
+def test_the_papers_question_with_the_papers_numbers():
+    from losspool.lab.statistics import needed_per_class
+
+    assert needed_per_class(75.06 - 72.55, 19, 7) == pytest.approx(6.8129, abs=1e-4)
+    assert needed_per_class(75.06 - 72.55, 19, 10) == pytest.approx(4.769, abs=1e-4)
+
+
+def test_convergence(root):
+    found = rows(tables(root, "convergence")["convergence"])
+
+    def curve(method):
+        seeds = [lines(root, f"{method}-s{seed}") for seed in (0, 1, 2)]
+        return {step: sum(seed[step]["miou"] for seed in seeds) / 3 for step in range(10, 61, 10)}
+
+    level = curve("base")[60]
+    expected = next(step for step, miou in curve("lmp").items() if miou >= level)
+    assert found["lmp"]["first step"] == str(expected)
+    assert float(found["lmp"]["faster than base"]) == pytest.approx(60 / expected)
+    assert found["base"]["first step"] == "60"
+    assert float(found["lmp"]["final mIoU"]) == pytest.approx(100 * curve("lmp")[60])
+
+
+def test_convergence_that_never_comes(tmp_path):
+    write_lab_run(tmp_path / "base", lab_config("base"), level=0.5, previews=False)
+    write_lab_run(tmp_path / "lmp", lab_config("lmp"), level=0.1, previews=False)
+    table = tables(tmp_path, "convergence")["convergence"]
+    assert table.rows[1][2].text == "never"
+
+
+def test_looks(root):
+    found = rows(tables(root, "looks")["looks"])
+    assert list(found) == list(LOOKS)
+    for look in LOOKS:
+        mean = {
+            method: sum(seed_score(root, method, s, lambda e, k=look: e["recall_per_look"][k]) for s in (0, 1, 2)) / 3
+            for method in ("base", "lmp")
+        }
+        assert float(found[look]["lmp"]) == pytest.approx(100 * mean["lmp"])
+        assert float(found[look]["Δ lmp"]) == pytest.approx(100 * (mean["lmp"] - mean["base"]))
+
+
+def test_rare_classes(root):
+    (sentence,) = rare_classes(Statistics(compare(find_runs([root]))))
+    rare = [place for place, pixels in enumerate(PIXELS) if pixels < 0.01 * sum(PIXELS)]
+    assert len(rare) == 3
+    gains = [
+        sum(seed_score(root, "lmp", s, lambda e, i=place: e["iou"][i]) for s in (0, 1, 2)) / 3
+        - sum(seed_score(root, "base", s, lambda e, i=place: e["iou"][i]) for s in (0, 1, 2)) / 3
+        for place in rare
+    ]
+    better, of, mean = re.search(r"on (\d) of (\d), by ([+-][\d.]+) points", sentence).groups()
+    assert (int(better), int(of)) == (sum(gain > 0 for gain in gains), 3)
+    assert float(mean) == pytest.approx(100 * sum(gains) / 3, abs=0.005)
+
+
+def test_a_class_that_does_not_occur(tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(0, 1), previews=False, absent=2)
+    found = tables(root)
+    assert rows(found["classes"])["base Mean"]["pole"] == ""
+    gain = sum(seed_score(root, "lmp", s) - seed_score(root, "base", s) for s in (0, 1)) / 2
+    assert float(rows(found["worst"])["4"]["lmp"]) == pytest.approx(100 * gain)  # the mean is over four
+
+
+def test_scores_of_an_evaluation(tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(0,), previews=False)
+    for method, score in (("base", 0.25), ("lmp", 0.5)):
+        entry = {"step": 60, "miou": score, "iou": [score] * 5, "pixels": list(PIXELS)}
+        path = root / f"{method}-s0" / "evaluation-test-none-60.json"
+        path.write_text(json.dumps({"checkpoints": [entry]}))
+    found = rows(tables(root, "methods", source="test")["methods"])
+    assert found["lmp"]["mean IoU"] == "50.0"
+    assert float(found["lmp"]["Δ to base"]) == 25
+    with pytest.raises(UserError, match="no evaluation begins with 'val'; there are: test-none-60"):
+        tables(root, "methods", source="val")
+
+
+def test_other_checkpoints(root):
+    found = rows(tables(root, "methods", steps=(10, 60))["methods"])["lmp"]
+    scores = [lines(root, f"lmp-s{seed}")[step]["miou"] for seed in (0, 1, 2) for step in (10, 60)]
+    assert float(found["mean IoU"]) == pytest.approx(100 * sum(scores) / 6)
+
+
+@pytest.mark.parametrize("kind", ["md", "tex", "csv"])
+def test_names_stay_text(tmp_path, kind):
+    classes = (ClassInfo("<b>a|b_c&d\x1b[31m", (0, 0, 0)), *CLASSES[1:])
+    root = write_lab(tmp_path / "runs", seeds=(0,), previews=False, classes=classes)
+    written = formatted(tables(root, "classes")["classes"], kind)
+    assert "\x1b" not in written or kind == "csv"
+    if kind == "md":
+        assert "<b>" not in written
+        assert r"a\|b\_c&amp;d" in written
+    elif kind == "tex":
+        assert r"\textless{}b\textgreater{}a|b\_c\&d" in written
+    else:
+        assert next(csv.reader(io.StringIO(written)))[1] == classes[0].name
+
+
+def test_markdown_marks_the_best_two(tmp_path):
+    for p, level in ((1.0, 0.3), (1.3, 0.5), (1.7, 0.4)):
+        write_lab_run(tmp_path / str(p), lab_config("lmp", p=p), level=level, previews=False)
+    best, second = (
+        re.search(pattern, markdown(tables(tmp_path, "sensitivity")["sensitivity-p"]), re.MULTILINE)
+        for pattern in (r"^\| ([\d.]+) .*\*\*", r"^\| ([\d.]+) .*<u>")
+    )
+    assert (best[1], second[1]) == ("1.3", "1.7")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--paper"),
+        (["nowhere"], "nowhere: there is no such folder"),
+        (["RUNS", "--kind", "table9"], "'table9'"),
+        (["RUNS", "--kind", "sensitivity"], "several values of one setting"),
+        (["RUNS", "--format", "docx"], "'docx'"),
+        (["RUNS", "--baseline", "bass"], "'bass'; there are 'base', 'lmp'"),
+        (["RUNS", "--steps", "7"], "step 7 was not scored"),
+        (["RUNS", "--steps", "a"], "'a'"),
+        (["RUNS", "--scores", "test"], "no evaluation begins with 'test'; there are: none"),
+    ],
+)
+def test_mistakes(arguments, words, root, command):
+    code, output, error = command("lab", "table", *(str(root) if word == "RUNS" else word for word in arguments))
+    assert (code, output, error.count("\n")) == (2, "", 1)
+    assert words in error
+
+
+def test_the_command_writes_every_format(root, tmp_path, command):
+    code, output, _ = command("lab", "table", root, "--kind", "methods", "--out", tmp_path / "out")
+    assert code == 0
+    assert output.split() == [str(tmp_path / "out" / f"methods.{kind}") for kind in ("md", "tex", "csv")]
+    code, output, _ = command("lab", "table", root, "--kind", "methods", "--format", "csv")
+    assert output == (tmp_path / "out" / "methods.csv").read_text()
+    code, output, _ = command("lab", "table", root, columns=70)
+    assert code == 0
+    assert max(map(len, output.splitlines())) <= 70
