@@ -17,6 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from losspool.segmentation.storage import replacing
+
 MAP = "viridis"  # its lightness is monotone: it survives grey print and every kind of colour blindness
 INK = "#222222"
 FAINT = "#d9d9d9"
@@ -46,6 +48,7 @@ SETTINGS: dict[Any, Any] = {
     "ytick.color": INK,
     "image.cmap": MAP,
     "image.interpolation": "nearest",
+    "text.parse_math": False,  # names come from outside: a $ in one is a dollar
     "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
     "svg.hashsalt": "losspool",  # without it the ids are random
 }
@@ -84,9 +87,10 @@ def label_ends(axes: Axes, labels: Sequence[str], *, gap: float) -> None:
 
 
 def save(figure: Figure, stem: Path, *suffixes: str) -> list[Path]:
-    """Write ``stem`` plus each of ``suffixes`` (".png", ".svg"), without date or version in the file."""
+    """Write ``stem`` plus each of ``suffixes`` (".png", ".svg"), each whole or not at all, without date or version."""
     paths = [stem.with_name(stem.name + suffix) for suffix in suffixes]
     for path in paths:
         blank = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
-        figure.savefig(path, dpi=DPI, metadata=blank)
+        with replacing(path) as partial:
+            figure.savefig(partial, format=path.suffix[1:], dpi=DPI, metadata=blank)
     return paths

@@ -1,13 +1,9 @@
-"""The paper's figures, drawn from this package's own results: ``python -m losspool.lab.figures OUTDIR``."""
+"""Fig. 2: the optimal weights of 100 pixels, where p varies and where m varies."""
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import torch
 from matplotlib.axes import Axes
@@ -53,7 +49,7 @@ def optimal_weight_panels() -> list[Panel]:
     return [Panel("m = n/3, varying p", by_p), Panel("p = 1.7, varying m", by_m)]
 
 
-def draw_optimal_weights() -> Figure:
+def draw() -> Figure:
     """Two panels of weights, and under each the losses that they belong to. Call inside ``style.styled()``."""
     panels = optimal_weight_panels()
     figure = Figure(figsize=(10, 5.2), layout="constrained")
@@ -65,12 +61,6 @@ def draw_optimal_weights() -> Figure:
     grid[1, 0].set_ylabel("loss")
     figure.align_ylabels()
     return figure
-
-
-def optimal_weights(path_stem: Path) -> list[Path]:
-    """Write the paper's Fig. 2 as PNG and SVG; return the two paths."""
-    with style.styled():
-        return style.save(draw_optimal_weights(), path_stem, ".png", ".svg")
 
 
 def _draw_weights(axes: Axes, panel: Panel) -> None:
@@ -87,33 +77,3 @@ def _draw_losses(axes: Axes) -> None:
     losses = synthetic_losses().numpy()
     axes.fill_between(range(1, PIXELS + 1), losses, color=style.FAINT, linewidth=0)
     axes.set(xlabel="pixels, sorted by loss", ylim=(0, None), xticks=[1, 25, 50, 75, 100])
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}.\n")  # argparse would put its usage lines before it
-
-
-def output_folder(program: str, description: str, arguments: Sequence[str] | None) -> Path:
-    """The command's only argument, OUTDIR, made if need be; wrong usage ends in one sentence and exit code 2."""
-    parser = _Parser(prog=program, description=description)
-    parser.add_argument("folder", metavar="OUTDIR", type=Path, help="where to write; made if it does not exist")
-    folder: Path = parser.parse_args(arguments).folder
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = "it is a file, not a folder" if folder.is_file() else error.strerror
-        parser.error(f"cannot write into {folder}: {reason}")
-    if not os.access(folder, os.W_OK):
-        parser.error(f"cannot write into {folder}: no permission")
-    return folder
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    folder = output_folder("python -m losspool.lab.figures", "Draw the paper's Fig. 2.", arguments)
-    for path in optimal_weights(folder / "fig2"):
-        print(path)
-
-
-if __name__ == "__main__":
-    main()

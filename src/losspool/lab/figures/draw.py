@@ -1,0 +1,57 @@
+"""All figures of the paper into one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from losspool.lab import style
+from losspool.lab.figures import evolution, gain, norm_balls, optimal_weights
+from losspool.lab.variants import Comparison
+from losspool.segmentation.console import console, plain
+from losspool.segmentation.errors import UserError
+
+_OF_THE_LOSS = {"fig1": norm_balls.draw, "fig2": optimal_weights.draw}
+_OF_RUNS = {"fig3": gain.draw, "fig4": evolution.draw}
+
+
+def write_figures(folder: Path, comparison: Comparison | None, only: Sequence[str] | None = None) -> list[Path]:
+    """Write the figures, each as PNG and SVG; return the files.
+
+    Args:
+        folder: made if need be.
+        comparison: of the runs that ``fig3`` and ``fig4`` show; without it only the other two are drawn.
+        only: names such as ``fig1``; without any, all are drawn, and one that the runs have nothing for is left out
+            with a word on the console.
+    """
+    written = []
+    for name in _chosen(comparison, only):
+        with style.styled():
+            try:
+                figure = _figure(name, comparison)
+            except UserError as error:
+                if only:
+                    raise
+                console.print(plain(f"left out: {name}, {error}"), markup=False, soft_wrap=True)
+            else:
+                written += style.save(figure, folder / name, ".png", ".svg")
+    return written
+
+
+def _chosen(comparison: Comparison | None, only: Sequence[str] | None) -> list[str]:
+    possible = [*_OF_THE_LOSS, *_OF_RUNS]
+    for name in only or ():
+        if name not in possible:
+            raise UserError(f"there is no figure {name!r}; there are {', '.join(possible)}")
+        if name in _OF_RUNS and comparison is None:
+            raise UserError(f"{name} is drawn from runs, and none were given")
+    wanted = only or (_OF_THE_LOSS if comparison is None else possible)
+    return [name for name in possible if name in wanted]
+
+
+def _figure(name: str, comparison: Comparison | None) -> Figure:
+    if comparison is None or name in _OF_THE_LOSS:
+        return _OF_THE_LOSS[name]()
+    return _OF_RUNS[name](comparison)

@@ -1,0 +1,146 @@
+"""Fig. 3: what each class gains over the baseline, against its number of pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from losspool.lab import style
+from losspool.lab.figures.choice import best, others
+from losspool.lab.figures.labels import name_points
+from losspool.lab.statistics import CONFIDENCE, Statistics
+from losspool.lab.variants import Comparison, Variant
+from losspool.segmentation.console import console, plain
+from losspool.segmentation.errors import UserError
+
+MOST_PANELS = 3
+"""With more variants than this the figure shows the one with the highest mIoU only: more panels are past reading."""
+
+_SMALL = 9.0
+
+
+@dataclass(frozen=True)
+class ClassGain:
+    """A point of the figure, in points of IoU (hundredths)."""
+
+    name: str
+    pixels: int
+    gain: float
+    low: float | None
+    """None without an interval: with one seed."""
+    high: float | None
+
+
+def class_gains(statistics: Statistics, variant: Variant) -> list[ClassGain]:
+    """Of the classes that have a place in the figure: those with labelled pixels and a score in both variants."""
+    comparison = statistics.comparison
+    rows = zip(comparison.classes, comparison.pixels, statistics.class_gains(variant), strict=True)
+    return [
+        ClassGain(plain(info.name), pixels, 100 * gain.mean, _points(gain.low), _points(gain.high))
+        for info, pixels, gain in rows
+        if gain is not None and pixels > 0
+    ]
+
+
+def draw(comparison: Comparison) -> Figure:
+    """A panel for each variant but the baseline, or for the best of many. Call inside ``style.styled()``."""
+    rows, candidates = _shown(Statistics(comparison))
+    figure = Figure(figsize=(5.2, 0.6 + 3.6 * len(rows)), layout="constrained")
+    # One above the other with the same scales: a class stands in the same column everywhere.
+    panels = figure.subplots(len(rows), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    everything = [each for row in rows.values() for each in row]
+    for axes, (label, row) in zip(panels, rows.items(), strict=True):
+        _draw_points(axes, row)
+        axes.set_title(f"{plain(label)}: {sum(each.gain > 0 for each in row)} of {len(row)} classes gain")
+        axes.set_ylabel(f"IoU − IoU of {plain(comparison.baseline.label)}, in points")
+    panels[0].set_ylim(*_limits(everything))
+    _set_pixels_axis(panels[-1], [each.pixels for each in everything], _remark(everything, candidates))
+    for axes, row in zip(panels, rows.values(), strict=True):  # last, when nothing moves any more
+        unnamed = name_points(
+            axes, [(each.pixels, each.gain) for each in row], [each.name for each in row], size=_SMALL
+        )
+        if unnamed:
+            _say(f"fig3 has no room for the names of: {', '.join(unnamed)}")
+    return figure
+
+
+def _shown(statistics: Statistics) -> tuple[dict[str, list[ClassGain]], int]:
+    """The points of each panel, by the variant's label, and how many variants were to choose from."""
+    comparison = statistics.comparison
+    gains = {variant.label: class_gains(statistics, variant) for variant in others(comparison)}
+    paired = tuple(variant for variant in comparison.others if gains[variant.label])
+    if not paired:
+        raise UserError(f"no other variant shares a seed and a class with {comparison.baseline.label}")
+    for label in [label for label, row in gains.items() if not row]:
+        _say(f"left out of fig3: {label} shares no seed and class with {comparison.baseline.label}")
+    chosen = paired if len(paired) <= MOST_PANELS else (best(statistics, paired),)
+    return {variant.label: gains[variant.label] for variant in chosen}, len(paired)
+
+
+def _draw_points(axes: Axes, row: Sequence[ClassGain]) -> None:
+    dark = style.ramp(3)[0]
+    axes.axhline(0, color=style.INK, linewidth=0.9)
+    bars = [(each.pixels, each.low, each.high) for each in row if each.low is not None and each.high is not None]
+    if bars:
+        axes.vlines(*zip(*bars, strict=True), color="#ababab", linewidth=0.8)
+    faces = [dark if each.gain > 0 else "white" for each in row]  # told apart in grey, too
+    axes.scatter(
+        [each.pixels for each in row],
+        [each.gain for each in row],
+        s=26,
+        c=faces,
+        edgecolors=dark,
+        linewidths=1.1,
+        zorder=4,
+    )
+    axes.grid(axis="y")
+
+
+def _limits(everything: Sequence[ClassGain]) -> tuple[float, float]:
+    """Room for all points and for the intervals, but not for ones that would press the points to a line."""
+    means = [0.0, *(each.gain for each in everything)]
+    low, high = min(means), max(means)
+    span = max(high - low, 0.5)
+    ends = [end for each in everything for end in (each.low, each.high) if end is not None]
+    bottom = max(min([low, *ends]), low - span / 2)
+    top = min(max([high, *ends]), high + span / 2)
+    return bottom - 0.1 * span, top + 0.1 * span
+
+
+def _remark(everything: Sequence[ClassGain], candidates: int) -> str:
+    """What the reader must know of the points."""
+    parts = []
+    if any(each.low is not None for each in everything):
+        parts.append(f"bars: {CONFIDENCE:.0%} interval over seeds")
+    if candidates > MOST_PANELS:
+        parts.append(f"the best by mIoU of {candidates} variants")
+    return "; ".join(parts)
+
+
+def _set_pixels_axis(axes: Axes, pixels: Sequence[int], remark: str) -> None:
+    low, high = min(pixels), max(pixels)
+    margin = max((high / low) ** 0.08, 1.3)
+    axes.set(xscale="log", xlim=(low / margin, high * margin))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 50 else (1.0, 2.0, 5.0)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(_counted))  # the usual one writes formulas
+    axes.set_xlabel("labelled pixels of the class" + (f"\n{remark}" if remark else ""))
+
+
+def _counted(pixels: float, _: int) -> str:
+    for unit, letter in ((1e6, "M"), (1e3, "k")):
+        if pixels >= unit:
+            return f"{pixels / unit:,g}{letter}"
+    return f"{pixels:g}"
+
+
+def _points(score: float | None) -> float | None:
+    return None if score is None else 100 * score
+
+
+def _say(text: str) -> None:
+    console.print(plain(text), markup=False, soft_wrap=True)
