@@ -1,0 +1,85 @@
+"""The page from its parts: one HTML file that asks nothing of the network and runs no script but its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from plotly.offline import get_plotlyjs  # type: ignore[import-untyped, unused-ignore]
+
+from losspool.lab.report.data import page_data
+from losspool.lab.variants import Comparison
+from losspool.segmentation.storage import replacing
+
+SCRIPTS = (
+    "solver.js",
+    "dom.js",
+    "theme.js",
+    "charts.js",
+    "tables.js",
+    "compared.js",
+    "scores.js",
+    "classes.js",
+    "curves.js",
+    "pooling.js",
+    "previews.js",
+    "panel.js",
+    "page.js",
+)
+"""In this order, as one script: a file may use what an earlier one put into the namespace."""
+
+
+def write_report(comparison: Comparison, path: Path) -> Path:
+    """Write the page to ``path``, whole or not at all; the same runs give the same bytes."""
+    page = _page(page_data(comparison))
+    with replacing(path) as partial:
+        partial.write_text(page, encoding="utf-8")
+    return path
+
+
+def escaped_json(data: Any) -> str:
+    """JSON that can stand in a ``<script>`` element: no name in it can end the element or open a comment."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _page(data: Any) -> str:
+    plotly = _script(get_plotlyjs())
+    own = _script("\n".join(_file(name) for name in SCRIPTS))
+    parts = {
+        "policy": html.escape(_policy(plotly, own)),
+        "title": html.escape(data["title"]),
+        "style": _file("page.css"),
+        "data": escaped_json(data),
+        "plotly": plotly,
+        "script": own,
+    }
+    # In one pass: what is put in may itself hold braces, and stays as it is.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _file("page.html"))
+
+
+def _policy(*scripts: str) -> str:
+    """A Content-Security-Policy under which these scripts run and no other, and nothing is loaded.
+
+    Plotly sets style attributes and draws pictures to be saved through data: and blob:.
+    """
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _script(source: str) -> str:
+    """The source such that no string in it ends its element; newlines as a browser hashes them."""
+    return re.sub(r"<(?=/script|!--)", r"\\x3c", source.replace("\r\n", "\n"), flags=re.IGNORECASE)
+
+
+def _file(name: str) -> str:
+    return files("losspool.lab.report").joinpath(name).read_text(encoding="utf-8")

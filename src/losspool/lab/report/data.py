@@ -1,0 +1,274 @@
+"""What the page is given, as JSON: every score straight from ``Statistics``, every series from metrics.jsonl."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, TypedDict, TypeVar
+
+import numpy as np
+
+from losspool.lab.figures.optimal_weights import synthetic_losses
+from losspool.lab.records import VALIDATION, Run
+from losspool.lab.report.pictures import PreviewData, preview_data
+from losspool.lab.statistics import Difference, Statistics
+from losspool.lab.variants import Comparison, Variant, shown
+from losspool.segmentation.evaluation import Spread
+
+POINTS = 1000
+"""At most so many points of a series over training. Cityscapes' 165,000 steps are 16,500 lines."""
+CLASS_POINTS = 150
+"""The same of a series that has a number for every class."""
+
+Item = TypeVar("Item")
+Number = float | None
+
+
+class SpreadData(TypedDict):
+    """See :class:`losspool.segmentation.evaluation.Spread`."""
+
+    mean: float
+    std: Number
+
+
+class GainData(TypedDict):
+    """See :class:`losspool.lab.statistics.Difference`."""
+
+    mean: float
+    low: Number
+    high: Number
+    pairs: int
+
+
+class ClassData(TypedDict):
+    name: str
+    color: str
+    """#rrggbb, as in the pictures."""
+    pixels: int
+    """In the images that were scored."""
+
+
+class CurveData(TypedDict):
+    steps: list[int]
+    values: list[Number]
+
+
+class VariantData(TypedDict):
+    label: str
+    baseline: bool
+    seeds: list[int]
+    runs: list[int]
+    """Places in the page's list of runs."""
+    score: SpreadData
+    spread_over: str | None
+    """``seeds`` or ``checkpoints``; None where there is one of each."""
+    gain: GainData | None
+    """None of the baseline, and where no seed is shared with it."""
+    first_step: int | None
+    """Of the validation that reached the baseline's last one."""
+    class_scores: list[SpreadData | None]
+    class_gains: list[GainData | None]
+    miou: CurveData
+    """Of validation, mean over seeds."""
+    loss: CurveData
+    """Of training, mean over seeds."""
+    recall: dict[str, Number]
+    """Per look of generated scenes; empty elsewhere."""
+
+
+class TrainData(TypedDict):
+    """The lines of training, thinned out to ``POINTS``."""
+
+    steps: list[int]
+    loss: list[Number]
+    alpha: list[Number]
+    saturated: list[Number]
+
+
+class ClassSeries(TypedDict):
+    """The lines of training, thinned out to ``CLASS_POINTS``; of each class a list over the steps."""
+
+    steps: list[int]
+    iou: list[list[Number]]
+    probabilities: list[list[Number]]
+    mass: list[list[Number]]
+
+
+class RunData(TypedDict):
+    name: str
+    variant: int
+    seed: int
+    commit: str
+    machine: str
+    torch: str
+    status: str
+    mix: float
+    """The share of crops that the sampler aims; 0 is uniform."""
+    miou: CurveData
+    train: TrainData
+    classes: ClassSeries
+
+
+class DifferenceData(TypedDict):
+    setting: str
+    values: list[str]
+    """Of each variant."""
+
+
+class PageData(TypedDict):
+    title: str
+    dataset: str
+    recipes: list[str]
+    model: list[str]
+    source: str
+    """``validation`` or the beginning of an evaluation's name."""
+    steps: list[int]
+    """The checkpoints whose mean is a run's score."""
+    level: Number
+    """The baseline's last validation: what ``first_step`` was to reach."""
+    classes: list[ClassData]
+    variants: list[VariantData]
+    runs: list[RunData]
+    differences: list[DifferenceData]
+    looks: list[str]
+    previews: PreviewData
+    losses: list[float]
+    """The synthetic losses of Fig. 2."""
+
+
+def page_data(comparison: Comparison) -> PageData:
+    """Everything that the page shows."""
+    statistics = Statistics(comparison)
+    runs = [run for variant in comparison.variants for run in variant.runs]
+    configs = [run.config for run in runs]
+    level = next(reversed(statistics.curve(comparison.baseline).values()), None)
+    variants = [_variant(statistics, variant, runs, level) for variant in comparison.variants]
+    first_runs = [variant.runs[0] for variant in (comparison.baseline, *comparison.others)]
+    data = configs[0].data
+    return {
+        "title": _title(configs[0].recipe, [variant["label"] for variant in variants]),
+        "dataset": f"{data.name}/{data.val}" if comparison.source == VALIDATION else data.name,
+        "recipes": _distinct(config.recipe for config in configs),
+        "model": _distinct(config.model.name for config in configs),
+        "source": comparison.source,
+        "steps": list(comparison.steps),
+        "level": level,
+        "classes": [
+            {"name": info.name, "color": "#{:02x}{:02x}{:02x}".format(*info.color), "pixels": int(pixels)}
+            for info, pixels in zip(comparison.classes, comparison.pixels, strict=True)
+        ],
+        "variants": variants,
+        "runs": [_run(run, comparison) for run in runs],
+        "differences": [
+            {"setting": key, "values": [shown(value) for value in values]}
+            for key, values in comparison.differences().items()
+        ],
+        "looks": _distinct(look for variant in variants for look in variant["recall"]),
+        "previews": preview_data([(runs.index(run), run.folder.previews) for run in first_runs]),
+        "losses": synthetic_losses().tolist(),
+    }
+
+
+def _title(recipe: str, labels: Sequence[str]) -> str:
+    if len(labels) > 3:
+        return f"{recipe}: {len(labels)} variants"
+    return f"{recipe}: {' and '.join(labels)}"
+
+
+def thinned(items: Sequence[Item], most: int) -> list[Item]:
+    """Every k-th, counted from the end: the last is always kept, and the distance stays even."""
+    every = max(math.ceil(len(items) / most), 1)
+    return list(items[::-1][::every][::-1])
+
+
+def _variant(statistics: Statistics, variant: Variant, runs: Sequence[Run], level: Number) -> VariantData:
+    comparison = statistics.comparison
+    baseline = variant is comparison.baseline
+    score = statistics.score(variant)
+    over = "seeds" if len(variant.runs) > 1 else "checkpoints"
+    curve = statistics.curve(variant)
+    return {
+        "label": variant.label,
+        "baseline": baseline,
+        "seeds": [run.seed for run in variant.runs],
+        "runs": [runs.index(run) for run in variant.runs],
+        "score": _spread(score),
+        "spread_over": None if score.std is None else over,
+        "gain": None if baseline else _gain(statistics.gain(variant)),
+        "first_step": None if level is None else statistics.first_step_at(variant, level),
+        "class_scores": [None if each is None else _spread(each) for each in statistics.class_scores(variant)],
+        "class_gains": [] if baseline else [_gain(each) for each in statistics.class_gains(variant)],
+        "miou": {"steps": list(curve), "values": list(curve.values())},
+        "loss": _mean_loss(variant),
+        "recall": dict(statistics.recall(variant)),
+    }
+
+
+def _run(run: Run, comparison: Comparison) -> RunData:
+    lines = thinned(run.train, POINTS)
+    few = thinned(run.train, CLASS_POINTS)
+    about = run.description
+    place = next(index for index, variant in enumerate(comparison.variants) if run in variant.runs)
+    return {
+        "name": run.name,
+        "variant": place,
+        "seed": run.seed,
+        "commit": _text(about.get("commit")),
+        "machine": ", ".join(_text(about[key]) for key in ("machine", "device") if about.get(key)) or "unknown",
+        "torch": _text(about.get("torch")),
+        "status": _text(about.get("status")),
+        "mix": run.config.sampling.mix,
+        "miou": {"steps": list(run.validations), "values": [line["miou"] for line in run.validations.values()]},
+        "train": {
+            "steps": [line["step"] for line in lines],
+            "loss": [_short(line.get("loss")) for line in lines],
+            "alpha": [_short(line.get("alpha")) for line in lines],
+            "saturated": [_short(line.get("saturated")) for line in lines],
+        },
+        "classes": {
+            "steps": [line["step"] for line in few],
+            "iou": _by_class(few, "iou", len(run.classes)),
+            "probabilities": _by_class(few, "probabilities", len(run.classes)),
+            "mass": _by_class(few, "mass", len(run.classes)),
+        },
+    }
+
+
+def _mean_loss(variant: Variant) -> CurveData:
+    """At the steps that all seeds have."""
+    runs: list[dict[int, float | None]] = [
+        {line["step"]: line.get("loss") for line in run.train} for run in variant.runs
+    ]
+    steps = thinned(sorted(set.intersection(*(set(run) for run in runs))), POINTS)
+    columns = [[math.nan if (loss := run[step]) is None else loss for run in runs] for step in steps]
+    return {"steps": steps, "values": [_short(float(np.mean(column))) for column in columns]}
+
+
+def _by_class(lines: Sequence[dict[str, Any]], key: str, classes: int) -> list[list[Number]]:
+    rows = [line.get(key) or [None] * classes for line in lines]
+    return [[_short(row[index]) for row in rows] for index in range(classes)]
+
+
+def _short(value: Number) -> Number:
+    """To five digits: more than a line on a screen shows, and half the size of the page."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
+
+
+def _spread(spread: Spread) -> SpreadData:
+    return {"mean": spread.mean, "std": spread.std}
+
+
+def _gain(gain: Difference | None) -> GainData | None:
+    if gain is None:
+        return None
+    found = asdict(gain)
+    return {"mean": found["mean"], "low": found["low"], "high": found["high"], "pairs": found["pairs"]}
+
+
+def _text(value: Any) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _distinct(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(values))

@@ -1,0 +1,31 @@
+// Fills the page from its data.
+(function (report) {
+  'use strict';
+
+  const { el, byId } = report;
+  const data = JSON.parse(byId('data').textContent);
+
+  report.showCompared(data);
+  report.showScores(data);
+  report.showClasses(data);
+  report.showPixels(data);
+  report.showCurves(data);
+  report.showSampling(data);
+  report.showPooling(data);
+  report.showPreviews(data);
+  report.showLooks(data);
+  report.showPanel(data);
+
+  // After the sections: those that do not apply are gone by now.
+  byId('contents').append(...[...document.querySelectorAll('main > section')].map((section) =>
+    el('li', {}, [el('a', { href: `#${section.id}`, text: section.querySelector('h2').textContent })])));
+
+  report.onThemeChange(report.redrawAll);
+  // Labels depend on the width, which changes when a phone is turned.
+  let width = document.documentElement.clientWidth;
+  addEventListener('resize', () => {
+    if (document.documentElement.clientWidth === width) return;
+    width = document.documentElement.clientWidth;
+    report.redrawAll();
+  });
+})((globalThis.losspoolReport ||= {}));
