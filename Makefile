@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
+LAB := $(VENV)/.lab
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types demo bench matrix mutants
+.PHONY: help setup test lint types demo images bench matrix mutants
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,9 +14,17 @@ help:  ## list the targets
 setup: $(SETUP)  ## make the environment in .venv
 
 # The constraints pin what is tested; an unpinned torch may bring gigabytes of CUDA.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+
 $(SETUP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) '.[dev]'
+	touch $(LAB) $@
+
+# The demo needs less, and is somebody's first minute: it does not wait for the tools of the tests.
+$(LAB): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) '.[lab]'
 	touch $@
 
 test: $(SETUP)  ## run the tests
@@ -28,8 +37,11 @@ lint: $(SETUP)  ## check style and formatting
 types: $(SETUP)  ## check types
 	$(BIN)/mypy
 
-demo: $(SETUP)  ## pool the losses of a synthetic image and show the weights as a picture
-	$(BIN)/python -m losspool.lab.demo demo
+demo: $(LAB)  ## train with the plain loss and with loss max-pooling, and write a report
+	$(BIN)/losspool lab run recipes/grids/demo.yaml --out demo
+
+images: $(SETUP) demo  ## make the pictures of the README anew (needs a Chromium)
+	PYTHONPATH=tests $(BIN)/python tests/scripts/report_picture.py
 
 bench: $(SETUP)  ## time the loss against F.cross_entropy and the solver against torch.sort
 	$(BIN)/python benchmarks/run.py

@@ -15,6 +15,7 @@ except ImportError:
 
 from rich.console import Console
 
+from losspool.lab import commands as lab_commands
 from losspool.segmentation import commands
 from losspool.segmentation.console import console, plain
 from losspool.segmentation.errors import UserError
@@ -29,6 +30,16 @@ data = typer.Typer(help="Check and prepare datasets.", no_args_is_help=True)
 prepare = typer.Typer(help="Turn downloads into datasets.", no_args_is_help=True)
 app.add_typer(data, name="data")
 data.add_typer(prepare, name="prepare")
+lab = typer.Typer(
+    help="Experiments: grids of runs, tables, figures, a report.",
+    no_args_is_help=True,
+    callback=lab_commands.needs_the_lab,
+)
+app.add_typer(lab, name="lab")
+lab.command("run")(lab_commands.run)
+lab.command("table")(lab_commands.table)
+lab.command("figures")(lab_commands.figures)
+lab.command("report")(lab_commands.report)
 
 
 @app.callback()

@@ -1,0 +1,53 @@
+"""Processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Iterable, Sequence
+
+from losspool.lab.executors.task import Outcome, Processes, Task, run_task
+
+
+class LocalExecutor:
+    """At most ``jobs`` tasks at a time, each in a process of its own; GPUs are shared out among them."""
+
+    def __init__(self, jobs: int, gpus: int = 0) -> None:
+        self._jobs, self._gpus = jobs, gpus
+        self._ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._running: list[Processes] = []
+        self._workers: list[threading.Thread] = []
+
+    def start(self, tasks: Sequence[Task]) -> None:
+        waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        for task in tasks:
+            waiting.put(task)
+        for slot in range(min(self._jobs, len(tasks))):
+            processes = Processes()
+            gpu = slot % self._gpus if self._gpus else None
+            worker = threading.Thread(target=self._work, args=(waiting, processes, gpu), daemon=True)
+            self._running.append(processes)
+            self._workers.append(worker)
+            worker.start()
+
+    def _work(self, waiting: queue.SimpleQueue[Task], processes: Processes, gpu: int | None) -> None:
+        with contextlib.suppress(queue.Empty):
+            while not processes.stopped:
+                task = waiting.get_nowait()
+                try:
+                    self._ended.put(run_task(task, processes, gpu))
+                except OSError as error:
+                    self._ended.put(Outcome(task.name, -1, f"cannot be started ({error})"))
+
+    def ended(self, timeout: float) -> Iterable[Outcome]:
+        with contextlib.suppress(queue.Empty):
+            yield self._ended.get(timeout=timeout)
+            while True:
+                yield self._ended.get_nowait()
+
+    def stop(self) -> None:
+        for processes in self._running:
+            processes.stop()
+        for worker in self._workers:
+            worker.join()

@@ -1,0 +1,107 @@
+"""A task, and how it is run: the same code wherever that happens to be."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from losspool.segmentation.console import plain
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job as an executor sees it: commands to run one after the other, and where their words go."""
+
+    name: str
+    commands: tuple[tuple[str, ...], ...]
+    log: Path
+    folder: Path
+    """Where the commands run: paths in them are relative to it."""
+    threads: int
+    """Of the CPU, for each command. Sums in another order end in other digits, so results depend on it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a task ended."""
+
+    name: str
+    code: int
+    message: str
+    """The last thing that a failing command said."""
+
+
+class Executor(Protocol):
+    """Starts tasks, and tells how they end."""
+
+    def start(self, tasks: Sequence[Task]) -> None: ...
+
+    def ended(self, timeout: float) -> Iterable[Outcome]:
+        """Those that ended since the last call; waits at most ``timeout`` seconds for one."""
+
+    def stop(self) -> None:
+        """Ask everything that runs to save its state and end, and wait for it."""
+
+
+@dataclass
+class Processes:
+    """The process of a task, for as long as it runs: whoever wants it to stop reaches it here."""
+
+    current: subprocess.Popen[bytes] | None = None
+    stopped: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def stop(self) -> None:
+        with self.lock:
+            self.stopped = True
+            if self.current is not None:
+                self.current.terminate()
+
+
+def run_task(task: Task, processes: Processes | None = None, gpu: int | None = None) -> Outcome:
+    """Run the commands to the end, or to the first that fails."""
+    processes = processes or Processes()
+    environment = {**os.environ, "OMP_NUM_THREADS": str(task.threads)}
+    if gpu is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
+    task.log.parent.mkdir(parents=True, exist_ok=True)
+    code = 0
+    with open(task.log, "ab") as log:
+        for command in task.commands:
+            with processes.lock:
+                if processes.stopped:
+                    return Outcome(task.name, -1, "stopped")
+                log.write(f"$ losspool {shlex.join(command)}\n".encode())
+                log.flush()
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "losspool.lab.job", *command],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    cwd=task.folder,
+                    start_new_session=True,  # Ctrl-C is for the runner, which stops its tasks in order
+                )
+                processes.current = process
+            try:
+                code = process.wait()
+            finally:
+                if process.stdin:
+                    with contextlib.suppress(OSError):
+                        process.stdin.close()
+            if code:
+                break
+    return Outcome(task.name, code, _last_line(task.log) if code else "")
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return plain(lines[-1]) if lines else "it said nothing"

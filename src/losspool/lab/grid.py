@@ -1,0 +1,210 @@
+"""A grid: overrides on a recipe, each combination of them one run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from losspool.segmentation.config import Config, EvaluateConfig
+from losspool.segmentation.errors import UserError
+from losspool.segmentation.evaluation import evaluation_name
+from losspool.segmentation.inference import changed
+from losspool.segmentation.json_file import read_json
+from losspool.segmentation.recipes import load_config
+from losspool.segmentation.runs import RunFolder, check_folder
+from losspool.segmentation.yaml_file import read_yaml
+
+_KEYS = ("recipe", "overrides", "runs", "seeds", "evaluate", "scores", "baseline")
+_EVALUATE_KEYS = ("split", "checkpoint", "tiling", "scales", "flip")
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An evaluation that a grid wants of each of its runs."""
+
+    split: str
+    checkpoint: str
+    settings: EvaluateConfig
+
+    def path(self, folder: RunFolder, steps: int) -> Path | None:
+        """The file that ``losspool evaluate`` writes for it; None while that cannot be known."""
+        if self.checkpoint == "best":
+            best = _description(folder).get("best") or {}
+            wanted = [best["step"]] if "step" in best else []
+        else:
+            wanted = [steps] if self.checkpoint == "last" else [int(step) for step in self.checkpoint.split(",")]
+        return folder.path / f"{evaluation_name(self.split, self.settings, wanted)}.json" if wanted else None
+
+    def arguments(self, job: Job) -> tuple[str, ...]:
+        """Of ``losspool``."""
+        scales = ",".join(map(str, self.settings.scales))
+        words = ["evaluate", str(job.folder.path), "--split", self.split, "--checkpoint", self.checkpoint]
+        words += ["--tiling", self.settings.tiling, "--scales", scales, "--flip" if self.settings.flip else "--no-flip"]
+        # Whoever runs the grid has named the model in it, or in its recipe: its code is trusted already.
+        return (*words, "--model", job.config.model.name) if "." in job.config.model.name else tuple(words)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a grid: commands that anyone could type, one after the other."""
+
+    name: str
+    folder: RunFolder
+    config: Config
+    train: tuple[str, ...]
+    """The arguments of ``losspool``."""
+    evaluations: tuple[Evaluated, ...]
+
+    @property
+    def trained(self) -> bool:
+        description = _description(self.folder)
+        return description.get("status") == "finished" and description.get("step") == self.config.train.steps
+
+    @property
+    def missing(self) -> list[tuple[str, ...]]:
+        """The commands that are still to be run."""
+        paths = ((each, each.path(self.folder, self.config.train.steps)) for each in self.evaluations)
+        evaluations = [each.arguments(self) for each, path in paths if path is None or not path.exists()]
+        return [*([] if self.trained else [self.train]), *evaluations]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a grid's file says."""
+
+    path: Path
+    recipe: Path
+    overrides: Mapping[str, Any]
+    blocks: tuple[Mapping[str, Any], ...]
+    """Each gives one value or a list of them for some settings; their combinations are runs."""
+    seeds: tuple[int, ...]
+    evaluations: tuple[Mapping[str, Any], ...]
+    scores: str | None
+    """Which scores the tables show, see :meth:`losspool.lab.records.Run.scores`."""
+    baseline: str | None
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    def jobs(self, out: Path, overrides: Sequence[str] = ()) -> list[Job]:
+        """Every run, with its folder below ``out``. ``overrides`` are for all of them, and win."""
+        jobs = [self._job(out, dict(settings), overrides) for settings in self._combinations()]
+        names = [job.name for job in jobs]
+        for name in names:
+            if names.count(name) > 1:
+                raise UserError(f"{self.path}: {names.count(name)} runs are called {name!r}")
+        for job in jobs:
+            check_folder(job.folder, job.config, resume=True)
+        return jobs
+
+    def _combinations(self) -> Iterator[dict[str, Any]]:
+        for block in self.blocks:
+            values = [value if isinstance(value, list) else [value] for value in block.values()]
+            for chosen in itertools.product(*values):
+                for seed in self.seeds:
+                    yield {**dict(zip(block, chosen, strict=True)), "seed": seed}
+
+    def _job(self, out: Path, settings: dict[str, Any], overrides: Sequence[str]) -> Job:
+        name, folder = _name(settings), RunFolder(out / _name(settings))
+        words = [*(_word(key, value) for key, value in {**self.overrides, **settings}.items()), *overrides]
+        config = load_config(self.recipe, words)
+        train = ("train", str(self.recipe), *words, "--out", str(folder.path), "--resume")
+        evaluations = tuple(_evaluated(self.path, config, wanted) for wanted in self.evaluations)
+        return Job(name, folder, config, train, evaluations)
+
+
+def read_grid(path: Path) -> Grid:
+    """From YAML, see docs/lab.md."""
+    content = read_yaml(path, "the grid")
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: a grid holds settings by name, got {type(content).__name__}")
+    for key in content:
+        if key not in _KEYS:
+            raise UserError(f"{path}: unknown key {key!r}; known are {', '.join(_KEYS)}")
+    recipe = content.get("recipe")
+    if not isinstance(recipe, str):
+        raise UserError(f"{path}: 'recipe' must name a file, got {recipe!r}")
+    blocks = content.get("runs")
+    if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) and block for block in blocks):
+        raise UserError(f"{path}: 'runs' must be a list of settings by name, got {blocks!r}")
+    seeds = content.get("seeds", [0])
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
+        raise UserError(f"{path}: 'seeds' must be a list of whole numbers, got {seeds!r}")
+    return Grid(
+        path,
+        Path(os.path.normpath(path.parent / recipe)),
+        _mapping(path, "overrides", content.get("overrides") or {}),
+        tuple(blocks),
+        tuple(seeds),
+        tuple(_evaluations(path, content.get("evaluate") or [])),
+        _text(path, "scores", content.get("scores")),
+        _text(path, "baseline", content.get("baseline")),
+    )
+
+
+def _evaluations(path: Path, wanted: Any) -> Iterator[Mapping[str, Any]]:
+    if not isinstance(wanted, list):
+        raise UserError(f"{path}: 'evaluate' must be a list, got {wanted!r}")
+    for each in wanted:
+        for key in _mapping(path, "evaluate", each):
+            if key not in _EVALUATE_KEYS:
+                raise UserError(f"{path}: evaluate: unknown key {key!r}; known are {', '.join(_EVALUATE_KEYS)}")
+        yield each
+
+
+def _evaluated(path: Path, config: Config, wanted: Mapping[str, Any]) -> Evaluated:
+    checkpoint, scales = wanted.get("checkpoint", "last"), wanted.get("scales")
+    listed = ",".join(map(str, checkpoint if isinstance(checkpoint, list) else [checkpoint]))
+    if listed not in ("last", "best") and not re.fullmatch(r"\d+(,\d+)*", listed):
+        raise UserError(f"{path}: evaluate: checkpoint must be last, best or a list of steps, got {checkpoint!r}")
+    shown = ",".join(map(str, scales)) if isinstance(scales, list) else scales
+    settings = changed(config.evaluate, tiling=wanted.get("tiling"), scales=shown, flip=wanted.get("flip"))
+    return Evaluated(str(wanted.get("split", config.data.val)), listed, settings)
+
+
+def _mapping(path: Path, key: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: {key!r} must hold settings by name, got {value!r}")
+    return value
+
+
+def _description(folder: RunFolder) -> dict[str, Any]:
+    return read_json(folder.description) if folder.description.exists() else {}
+
+
+def _text(path: Path, key: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise UserError(f"{path}: {key!r} must be a text, got {value!r}")
+    return value
+
+
+def _name(settings: Mapping[str, Any]) -> str:
+    """``lmp-p1.3-m25-s0``: the method, every other setting of the run's block, the seed."""
+    parts = [str(settings.get("method", "run"))]
+    parts += [
+        key.rsplit(".", maxsplit=1)[-1] + _value(value)
+        for key, value in settings.items()
+        if key not in ("method", "seed")
+    ]
+    return "-".join(re.sub(r"[^A-Za-z0-9._+]", "", part) for part in (*parts, f"s{settings['seed']}"))
+
+
+def _word(key: str, value: Any) -> str:
+    """``key=value`` as the command line takes it."""
+    return f"{key}={_value(value)}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and math.isinf(value):
+        return ".inf"
+    return json.dumps(value)

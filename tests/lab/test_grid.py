@@ -1,0 +1,193 @@
+"""Grids: what they would run, and what is wrong with those that cannot."""
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from losspool.lab.executors import executor
+from losspool.lab.executors.local import LocalExecutor
+from losspool.lab.executors.task import Processes, Task, run_task
+from losspool.lab.grid import read_grid
+from losspool.segmentation.config import METHODS
+from losspool.segmentation.errors import UserError
+from losspool.segmentation.recipes import dump_config
+from runs_for_tests import write_recipe
+from trained_runs import assert_mistake
+
+GRIDS = Path(__file__).parents[2] / "recipes" / "grids"
+
+
+def jobs(name, tmp_path):
+    return read_grid(GRIDS / f"{name}.yaml").jobs(tmp_path)
+
+
+@pytest.mark.parametrize("path", sorted(GRIDS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_grid_can_be_planned_and_names_its_own_command(path, tmp_path):
+    made = read_grid(path).jobs(tmp_path)
+    assert len({job.folder.path for job in made}) == len(made) > 1
+    assert all(job.missing for job in made)
+    assert list(tmp_path.iterdir()) == []  # planning writes nothing
+    head = path.read_text().split("recipe:")[0]
+    assert f"losspool lab run recipes/grids/{path.name}" in head
+    grid = read_grid(path)
+    methods = {job.config.method for job in made}
+    assert grid.baseline in methods
+
+
+@pytest.mark.parametrize(("name", "seeds"), [("table1", 1), ("camvid-table1", 3), ("streets-table1", 1)])
+def test_table_1(name, seeds, tmp_path):
+    made = jobs(name, tmp_path)
+    swept = [job.config.loss.p for job in made if job.config.method == "lmp" and job.config.seed == 0]
+    assert swept == [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2.3]
+    assert {job.config.loss.share for job in made} == {0.25}
+    assert {len(job.config.train.keep_steps) for job in made} == {3}
+    assert len(made) == 12 * seeds
+
+
+@pytest.mark.parametrize("name", ["m-sweep", "camvid-m-sweep", "streets-m-sweep"])
+def test_sweep_of_m(name, tmp_path):
+    swept = [job.config.loss for job in jobs(name, tmp_path) if job.config.method == "lmp" and job.config.seed == 0]
+    assert [(loss.p, loss.share) for loss in swept] == [(1.3, 0.1), (1.3, 0.25), (1.3, 0.5)]
+
+
+@pytest.mark.parametrize("name", ["table2-cityscapes", "table2-voc", "camvid-table2", "streets-table2"])
+def test_table_2_has_all_methods(name, tmp_path):
+    assert {job.config.method for job in jobs(name, tmp_path)} == set(METHODS)
+
+
+def test_cityscapes_table_2_is_evaluated_as_in_the_paper(tmp_path):
+    job = jobs("table2-cityscapes", tmp_path)[0]
+    (wanted,) = job.evaluations
+    assert wanted.settings.tiling == "optimized"
+    path = wanted.path(job.folder, job.config.train.steps)
+    assert path.name == "evaluation-val-optimized-150000+160000+165000.json"
+    assert read_grid(GRIDS / "table2-cityscapes.yaml").scores == "val-optimized"
+    arguments = job.missing[1]
+    assert arguments[:2] == ("evaluate", str(job.folder.path))
+    assert "150000,160000,165000" in arguments
+
+
+def write_grid(folder, **content):
+    write_recipe(folder)
+    path = folder / "grid.yaml"
+    path.write_text(yaml.safe_dump({"recipe": "tiny.yaml", "runs": [{"method": "base"}], **content}, sort_keys=False))
+    return path
+
+
+def test_names_and_overrides(tmp_path):
+    runs = [{"method": ["base", "lmp"]}, {"method": "lmp", "loss.p": [1.0, float("inf")], "loss.m": "10%"}]
+    path = write_grid(tmp_path, runs=runs, seeds=[3, 4], overrides={"train.steps": 7, "train.keep_steps": [3, 7]})
+    made = {job.name: job.config for job in read_grid(path).jobs(tmp_path / "out", ["train.batch=1", "train.lr=1e-05"])}
+    assert list(made) == [
+        *("base-s3", "base-s4", "lmp-s3", "lmp-s4"),
+        *("lmp-p1.0-m10-s3", "lmp-p1.0-m10-s4", "lmp-p.inf-m10-s3", "lmp-p.inf-m10-s4"),
+    ]
+    for config in made.values():
+        assert (config.train.steps, config.train.batch, config.train.lr) == (7, 1, 1e-5)
+        assert config.train.keep_steps == (3, 7)
+    assert made["lmp-p.inf-m10-s4"].loss.p == float("inf")
+    assert made["lmp-p.inf-m10-s4"].seed == 4
+
+
+def test_dry_run_lists_commands_and_writes_nothing(tmp_path, command):
+    path = write_grid(tmp_path, runs=[{"method": ["base", "lmp"]}], evaluate=[{"split": "train"}])
+    code, output, _ = command("lab", "run", path, "--out", tmp_path / "out", "--dry-run")
+    assert code == 0
+    assert "base-s0: new" in output
+    assert f"losspool train {tmp_path / 'tiny.yaml'} method=base seed=0 --out" in output
+    assert output.count("losspool evaluate") == 2
+    assert "2 runs, 2 of them to run" in output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"runs": []}, "'runs' must be a list"),
+        ({"runs": [{}]}, "'runs' must be a list"),
+        ({"runs": [{"method": "best"}]}, "method must be one of"),
+        ({"runs": [{"method": "lmp", "loss.q": [1]}]}, "'loss.q'"),
+        ({"runs": [{"method": "lmp", "loss.p": [0.5]}]}, "loss.p must lie between"),
+        ({"runs": [{"method": ["lmp", "lmp"]}]}, "2 runs are called 'lmp-s0'"),
+        ({"seeds": 3}, "'seeds' must be a list of whole numbers, got 3"),
+        ({"seeds": [True]}, "'seeds' must be"),
+        ({"recipe": None}, "'recipe' must name a file"),
+        ({"recipe": "none.yaml"}, "none.yaml"),
+        ({"sedes": [1]}, "unknown key 'sedes'"),
+        ({"overrides": [1]}, "'overrides' must hold settings"),
+        ({"evaluate": [{"tile": "none"}]}, "unknown key 'tile'"),
+        ({"evaluate": [{"tiling": "some"}]}, "evaluate.tiling must be one of"),
+        ({"evaluate": [{"checkpoint": "first"}]}, "got 'first'"),
+        ({"evaluate": {"split": "test"}}, "'evaluate' must be a list"),
+        ({"scores": 3}, "'scores' must be a text"),
+    ],
+)
+def test_mistakes(content, words, tmp_path, command):
+    assert_mistake(command("lab", "run", write_grid(tmp_path, **content), "--dry-run"), words)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--jobs", "0"], "--jobs must be at least 1, got 0"),
+        (["--threads", "0"], "--threads must be at least 1"),
+        (["--executor", "slurm"], "'slurm'"),
+        (["--address", "auto"], "--address auto is for --executor ray"),
+    ],
+)
+def test_wrong_options(options, words, tmp_path, command):
+    assert_mistake(command("lab", "run", write_grid(tmp_path), "--out", tmp_path / "out", *options), words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_another_config_is_refused(tmp_path):
+    path = write_grid(tmp_path)
+    (job,) = read_grid(path).jobs(tmp_path / "out")
+    job.folder.path.mkdir(parents=True)
+    job.folder.config.write_text(dump_config(replace(job.config, seed=9)))
+    with pytest.raises(UserError, match="its seed is 9, the command says 0"):
+        read_grid(path).jobs(tmp_path / "out")
+
+
+def task(tmp_path, *commands, threads=1):
+    return Task("t", commands, tmp_path / "logs" / "t.log", tmp_path, threads)
+
+
+def test_a_task_ends_at_its_first_failing_command(tmp_path):
+    outcome = run_task(task(tmp_path, ("evaluate", "nowhere"), ("train", "--help")))
+    assert outcome.code == 2
+    assert outcome.message.startswith("error: nowhere")
+    assert "losspool train" not in (tmp_path / "logs" / "t.log").read_text()
+
+
+def test_a_task_that_was_stopped_starts_nothing(tmp_path):
+    processes = Processes()
+    processes.stop()
+    assert run_task(task(tmp_path, ("train", "--help")), processes).message == "stopped"
+    assert (tmp_path / "logs" / "t.log").read_bytes() == b""
+
+
+def test_threads_and_gpus_are_shared_out(tmp_path, monkeypatch):
+    seen, both = [], threading.Barrier(2, timeout=10)
+
+    def record(words, **options):
+        both.wait()  # each slot takes one
+        seen.append((options["env"]["OMP_NUM_THREADS"], options["env"].get("CUDA_VISIBLE_DEVICES")))
+        raise OSError("no more processes")
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("losspool.lab.executors.task.subprocess.Popen", record)
+    local = LocalExecutor(2, gpus=2)
+    local.start([task(tmp_path, ("train",), threads=3) for _ in range(2)])
+    outcomes = [outcome for _ in range(2) for outcome in local.ended(5)]
+    local.stop()
+    assert sorted(seen) == [("3", "0"), ("3", "1")]
+    assert {outcome.message for outcome in outcomes} == {"cannot be started (no more processes)"}
+
+
+def test_the_executor_of_that_name():
+    assert isinstance(executor("local", jobs=os.cpu_count() or 1, address=None), LocalExecutor)
