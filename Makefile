@@ -38,7 +38,7 @@ types: $(SETUP)  ## check types
 	$(BIN)/mypy
 
 demo: $(LAB)  ## train with the plain loss and with loss max-pooling, and write a report
-	$(BIN)/losspool lab run recipes/grids/demo.yaml --out demo
+	$(BIN)/losspool lab run recipes/grids/demo.yaml --jobs 2 --out demo
 
 images: $(SETUP) demo  ## make the pictures of the README anew (needs a Chromium)
 	PYTHONPATH=tests $(BIN)/python tests/scripts/report_picture.py

@@ -191,8 +191,8 @@ def test_rare_classes(root):
         - sum(seed_score(root, "base", s, lambda e, i=place: e["iou"][i]) for s in (0, 1, 2)) / 3
         for place in rare
     ]
-    better, of, mean = re.search(r"on (\d) of (\d), by ([+-][\d.]+) points", sentence).groups()
-    assert (int(better), int(of)) == (sum(gain > 0 for gain in gains), 3)
+    better, of, worse, mean = re.search(r"on (\d) of (\d) and worse on (\d), by (\S+) points", sentence).groups()
+    assert (int(better), int(of), int(worse)) == (sum(gain > 0 for gain in gains), 3, sum(gain < 0 for gain in gains))
     assert float(mean) == pytest.approx(100 * sum(gains) / 3, abs=0.005)
 
 

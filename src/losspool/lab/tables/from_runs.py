@@ -122,7 +122,8 @@ def _notes(comparison: Comparison) -> list[str]:
     """Where the numbers come from, and what the deviations are over."""
     seeds = {len(variant.runs) for variant in comparison.variants}
     if seeds == {1}:
-        over = "One seed each: deviations are over checkpoints, and differences have no interval."
+        spread = "deviations are over checkpoints, and " if len(comparison.steps) > 1 else ""
+        over = f"One seed each: {spread}differences have no interval."
     elif 1 in seeds:
         over = "Deviations are over seeds, where there are several; else over checkpoints."
     else:

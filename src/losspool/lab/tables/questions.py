@@ -82,10 +82,11 @@ def rare_classes(statistics: Statistics) -> list[str]:
     for variant in comparison.others if rare else ():
         gains = [gain.mean for index, gain in enumerate(statistics.class_gains(variant)) if index in rare and gain]
         if gains:
-            better, mean = sum(gain > 0 for gain in gains), 100 * sum(gains) / len(gains)
+            better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
             sentences.append(
                 f"Rare classes (each under {100 * RARE:g} % of the pixels): {variant.label} is better than "
-                f"{comparison.baseline.label} on {better} of {len(gains)}, by {mean:+.2f} points of IoU on average."
+                f"{comparison.baseline.label} on {better} of {len(gains)} and worse on {worse}, "
+                f"by {100 * sum(gains) / len(gains):+.2f} points of IoU on average."
             )
     return sentences
 
