@@ -108,7 +108,7 @@ def test_a_full_disk_leaves_the_old_one(tmp_path, monkeypatch):
     before = path.read_bytes()
 
     def full(content, partial):
-        partial.write_bytes(b"half")
+        partial.write(b"half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint.torch, "save", full)

@@ -33,9 +33,20 @@ def steps_in(folder: Path) -> list[int]:
 def write_checkpoint(folder: Path, step: int, content: Mapping[str, Any]) -> Path:
     """``content`` may hold tensors, numbers, texts, and lists and dicts of these."""
     path = checkpoint_path(folder, step)
-    with replacing(path) as partial:
-        torch.save({"format": FORMAT, "checksum": _checksum(content), "content": dict(content)}, partial)
+    with replacing(path) as partial, open(partial, "wb") as file:
+        try:
+            torch.save({"format": FORMAT, "checksum": _checksum(content), "content": dict(content)}, file)
+        except RuntimeError as error:
+            # Where a write fails, torch goes on to close its archive, and that it cannot is all that it tells.
+            raise _cause(error) or error from None
     return path
+
+
+def _cause(error: BaseException | None) -> OSError | None:
+    """What the system said before."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__context__
+    return error
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

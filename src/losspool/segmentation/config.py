@@ -230,6 +230,9 @@ class Config:
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
 
     def __post_init__(self) -> None:
+        # It becomes part of a folder's name: a recipe from elsewhere must not write where it likes.
+        if not self.recipe.isprintable() or set("/\\") & set(self.recipe) or self.recipe.startswith("."):
+            raise UserError(f"recipe must be a plain name, without slashes and dots before it, got {self.recipe!r}")
         _choice("method", self.method, METHODS)
         _within("seed", self.seed, 0, LARGEST_SEED)
 

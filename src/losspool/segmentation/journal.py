@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -98,15 +98,17 @@ def described(path: Path, about: dict[str, Any], end: Callable[[], dict[str, Any
     """run.json around a run: where it runs, when, and how it ended."""
     description = {**about, "start": now(), "status": "running"}
     _write(path, description)
-    status = "failed"
+
+    def ended(status: str) -> None:
+        _write(path, {**description, "end": now(), "status": status, **end()})
+
     try:
         yield
-        status = "finished"
-    except Interrupted:
-        status = "stopped"
+    except BaseException as error:
+        with suppress(UserError):  # the disk may be full: what ended the run is what its user must hear
+            ended("stopped" if isinstance(error, Interrupted) else "failed")
         raise
-    finally:
-        _write(path, {**description, "end": now(), "status": status, **end()})
+    ended("finished")
 
 
 def _write(path: Path, description: dict[str, Any]) -> None:

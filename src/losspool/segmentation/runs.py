@@ -113,6 +113,19 @@ PATIENCE = 15.0
 """Seconds to wait for a process that trains in the folder: it may have been told to stop, and be saving its state."""
 
 
+_held: set[int] = set()
+
+
+def _let_go() -> None:
+    """In a forked process: a loader's worker that outlives the trainer for a moment must not keep its folder."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
 @contextmanager
 def claimed(folder: RunFolder) -> Iterator[None]:
     """The folder for this process alone: two trainings in one would overwrite each other.
@@ -124,11 +137,13 @@ def claimed(folder: RunFolder) -> Iterator[None]:
         descriptor = os.open(folder.path, os.O_RDONLY)
     except OSError as error:
         raise UserError(f"{folder.path}: cannot be written ({error.strerror})") from error
+    _held.add(descriptor)
     try:
         with suppress(OSError):  # of a file system without locks; a lock that is taken is no error there
             _lock(descriptor, folder)
         yield
     finally:
+        _held.discard(descriptor)
         os.close(descriptor)
 
 

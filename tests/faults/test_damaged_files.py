@@ -1,0 +1,81 @@
+"""Files that a crash left in pieces: each is recognised by name, and the resumed run ends with the undisturbed bits."""
+
+import pytest
+import torch
+
+from losspool.segmentation.checkpoint import checkpoint_path, steps_in
+from losspool.segmentation.journal import read_metrics
+from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
+
+STEPS = 12
+
+
+def of_another_version(path):
+    content = torch.load(path, weights_only=True)
+    torch.save({**content, "format": 0}, path)
+
+
+CHECKPOINTS = {
+    "empty": (lambda path: path.write_bytes(b""), "the checkpoint is damaged"),
+    "half": (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "the checkpoint is damaged"),
+    "noise": (lambda path: path.write_bytes(bytes(range(256)) * 50), "the checkpoint is damaged"),
+    "older version": (of_another_version, "a checkpoint of format 0; this version reads format 1"),
+}
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A run as a kill leaves it between steps 10 and 12, and the undisturbed one."""
+    recipe = write_recipe(tmp_path, steps=STEPS, checkpoint_every=5, log_every=1, keep_last=3)
+    train(recipe, tmp_path / "undisturbed")
+    train(recipe, tmp_path / "run")
+    checkpoint_path(tmp_path / "run" / "checkpoints", STEPS).unlink()
+    assert steps_in(tmp_path / "run" / "checkpoints")[-1] == 10
+    return recipe, tmp_path / "run", tmp_path / "undisturbed"
+
+
+def assert_resumes(stopped):
+    recipe, out, truth = stopped
+    train(recipe, out, resume=True)
+    assert_equal(checkpoint(out, STEPS), checkpoint(truth, STEPS))
+    assert metrics(out) == metrics(truth)
+
+
+@pytest.mark.parametrize("kind", CHECKPOINTS)
+def test_the_newest_checkpoint(kind, stopped, capsys):
+    damage, told = CHECKPOINTS[kind]
+    path = checkpoint_path(stopped[1] / "checkpoints", 10)
+    damage(path)
+    assert_resumes(stopped)
+    said = capsys.readouterr().err.replace("\n", "")
+    assert f"passed over: {path}: {told}" in said
+    assert "resumed at step 6 of 12" in said  # the best one; 5 is older
+
+
+def test_all_checkpoints(stopped, capsys):
+    paths = list((stopped[1] / "checkpoints").iterdir())
+    for path in paths:
+        path.write_bytes(b"")
+    assert_resumes(stopped)  # from the start
+    assert capsys.readouterr().err.count("passed over: ") == len(paths) > 1
+
+
+@pytest.mark.parametrize(
+    "torn", ['{"step": 11, "split": "tra', '{"step": 11', "\x00\x00\x00", '{"step": 11, "split": "train"}']
+)
+def test_the_last_line_of_the_metrics(torn, stopped):
+    path = stopped[1] / "metrics.jsonl"
+    whole = len(read_metrics(path))
+    with open(path, "a") as file:
+        file.write(torn)
+    assert len(read_metrics(path)) - whole == torn.endswith("}")
+    assert_resumes(stopped)
+
+
+def test_a_cache_and_a_checkpoint_that_were_being_written(stopped, tmp_path):
+    for folder in (tmp_path / "cache", stopped[1] / "checkpoints"):
+        (folder / ".leftover.12345678.partial").write_bytes(b"half")
+    (cache,) = (path for path in (tmp_path / "cache").iterdir() if path.suffix == ".safetensors")
+    cache.write_bytes(cache.read_bytes()[:-9])
+    assert_resumes(stopped)
+    assert not list((stopped[1] / "checkpoints").glob(".*"))
