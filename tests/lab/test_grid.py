@@ -1,5 +1,6 @@
 """Grids: what they would run, and what is wrong with those that cannot."""
 
+import datetime
 import os
 import threading
 from dataclasses import replace
@@ -63,7 +64,7 @@ def test_cityscapes_table_2_is_evaluated_as_in_the_paper(tmp_path):
     job = jobs("table2-cityscapes", tmp_path)[0]
     (wanted,) = job.evaluations
     assert wanted.settings.tiling == "optimized"
-    path = wanted.path(job.folder, job.config.train.steps)
+    path = wanted.path(job)
     assert path.name == "evaluation-val-optimized-150000+160000+165000.json"
     assert read_grid(GRIDS / "table2-cityscapes.yaml").scores == "val-optimized"
     arguments = job.missing[1]
@@ -124,6 +125,18 @@ def test_dry_run_lists_commands_and_writes_nothing(tmp_path, command):
         ({"evaluate": [{"checkpoint": "first"}]}, "got 'first'"),
         ({"evaluate": {"split": "test"}}, "'evaluate' must be a list"),
         ({"scores": 3}, "'scores' must be a text"),
+        ({"scores": "test"}, "scores 'test' must begin one of the evaluations []"),
+        ({"scores": "tset", "evaluate": [{"split": "test"}]}, "scores 'tset' must begin"),
+        ({"baseline": "bsae"}, "there is no baseline 'bsae'; there are 'base'"),
+        ({"runs": [{1: 2}]}, "1 must be a setting's name"),
+        ({"runs": [{"method": []}]}, "'method' must be a setting's name with a value"),
+        ({"runs": [{"method": "base", "seed": 5}]}, "seeds are named in 'seeds'"),
+        ({"runs": [{"method": "base", "train.lr": datetime.date(2020, 1, 1)}]}, "train.lr cannot be"),
+        ({"runs": [{"method": "base", "train": {"lr": 1}}]}, "train cannot be"),
+        ({"runs": [{"method": "lmp"}, {"method": "lmp", "loss.p": 1.3}]}, "'lmp-s0' and 'lmp-p1.3-s0' are the same"),
+        ({"evaluate": [{"scales": 1.0}]}, "scales must be a list"),
+        ({"evaluate": [{"flip": "yes"}]}, "flip must be true or false"),
+        ({"evaluate": [{"split": 3}]}, "split must be a text"),
     ],
 )
 def test_mistakes(content, words, tmp_path, command):
@@ -137,6 +150,8 @@ def test_mistakes(content, words, tmp_path, command):
         (["--threads", "0"], "--threads must be at least 1"),
         (["--executor", "slurm"], "'slurm'"),
         (["--address", "auto"], "--address auto is for --executor ray"),
+        (["seed=7"], "seed=7: the grid itself sets seed"),
+        (["method=lmp"], "method=lmp: the grid itself sets method"),
     ],
 )
 def test_wrong_options(options, words, tmp_path, command):
@@ -151,6 +166,36 @@ def test_a_folder_of_another_config_is_refused(tmp_path):
     job.folder.config.write_text(dump_config(replace(job.config, seed=9)))
     with pytest.raises(UserError, match="its seed is 9, the command says 0"):
         read_grid(path).jobs(tmp_path / "out")
+
+
+def test_damaged_folders_are_runs_to_be_resumed(tmp_path):
+    path = write_grid(tmp_path)
+    (job,) = read_grid(path).jobs(tmp_path / "out")
+    job.folder.path.mkdir(parents=True)
+    (job.folder.path / ".config.yaml.12345678.partial").write_text("half")
+    job.folder.description.write_text("{")
+    with pytest.raises(UserError, match="holds other things"):  # of a description without a config
+        read_grid(path).jobs(tmp_path / "out")
+    job.folder.config.write_text(dump_config(job.config))
+    (again,) = read_grid(path).jobs(tmp_path / "out")
+    assert again.missing == [again.train]
+
+
+def test_whatever_goes_wrong_in_a_worker_is_an_outcome(tmp_path, monkeypatch):
+    def fail(*_):
+        raise ValueError("something else")
+
+    monkeypatch.setattr("losspool.lab.executors.local.run_task", fail)
+    local = LocalExecutor(1)
+    local.start([task(tmp_path, ("train",))])
+    (outcome,) = local.ended(5)
+    local.stop()
+    assert outcome.message == "cannot be started (something else)"
+
+
+def test_a_log_of_names_that_are_no_text(tmp_path):
+    assert run_task(task(tmp_path, ("evaluate", os.fsdecode(b"no\xff")))).code == 2
+    assert b"no\xff" in (tmp_path / "logs" / "t.log").read_bytes()
 
 
 def task(tmp_path, *commands, threads=1):

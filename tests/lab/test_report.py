@@ -16,11 +16,11 @@ import pytest
 from PIL import Image
 
 from lab_runs import CLASSES, lab_config, write_lab, write_lab_run
+from losspool.lab.preview_files import evenly
 from losspool.lab.records import find_runs
 from losspool.lab.report import write_report
 from losspool.lab.report.build import escaped_json
 from losspool.lab.report.data import thinned
-from losspool.lab.report.pictures import evenly
 from losspool.lab.variants import compare
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import UserError
@@ -406,8 +406,14 @@ def test_previews_may_be_incomplete(tmp_path):
     assert [frame["weights"] is None for frame in second["frames"]] == [True] + 5 * [False]
 
 
-def test_a_broken_picture_is_named(tmp_path):
+def test_a_broken_picture_is_named_and_costs_no_other(tmp_path, capsys):
     folder = write_lab_run(tmp_path / "runs" / "one", lab_config("base"))
-    (folder.previews / "00-label.png").write_bytes(b"no picture")
-    with pytest.raises(UserError, match=r"00-label\.png: cannot be read"):
-        report(tmp_path / "runs")
+    for name in ("00-label.png", "00-step-0000020.png", "01-step-0000030-weights.png"):
+        (folder.previews / name).write_bytes(b"no picture")
+    first, second = report(tmp_path / "runs").data["previews"]["runs"][0]["images"]
+    assert first["label"] is None
+    assert [frame["step"] for frame in first["frames"]] == [10, 30, 40, 50, 60]
+    assert [frame["weights"] is None for frame in second["frames"]] == [False, False, True, False, False, False]
+    said = capsys.readouterr().err.replace("\n", "")
+    for name in ("00-label.png", "00-step-0000020.png", "01-step-0000030-weights.png"):
+        assert f"{name}: not an image that Pillow can read" in said

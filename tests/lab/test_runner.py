@@ -150,6 +150,20 @@ def test_the_same_through_ray(grid, undisturbed):
     assert_same(undisturbed[0], out)
 
 
+def test_ray_is_interrupted_in_good_order(grid, undisturbed):
+    pytest.importorskip("ray")
+    out = grid.parent / "ray-interrupted"
+    runner = start(grid, out, "--executor", "ray", "train.steps=5000")
+    wait_for(lambda: any(path.stat().st_size for path in (out / "runs").glob("*/metrics.jsonl")))
+    runner.send_signal(signal.SIGINT)
+    _, error = runner.communicate(timeout=120)
+    assert runner.returncode == 130, error
+    wait_for(lambda: not processes_of(out))
+    saved = [json.loads(path.read_text())["status"] for path in (out / "runs").glob("*/run.json")]
+    assert "stopped" in saved
+    assert "running" not in saved
+
+
 def test_a_failing_run_stops_no_other_and_is_named(tmp_path):
     grid = write_grid(tmp_path, [{"method": "base"}, {"method": "lmp", "train.lr": [1e30, 0.02]}])
     out = tmp_path / "out"
@@ -161,19 +175,6 @@ def test_a_failing_run_stops_no_other_and_is_named(tmp_path):
     assert "Traceback" not in error
     methods = (out / "tables" / "methods.csv").read_text()
     assert [row.split(",")[0] for row in methods.splitlines()[1:]] == ["base", "lmp"]
-
-
-def test_two_trainings_in_one_folder(tmp_path, monkeypatch):
-    from losspool.segmentation import runs
-    from losspool.segmentation.errors import UserError
-    from runs_for_tests import train
-
-    monkeypatch.setattr(runs, "PATIENCE", 0.3)
-    recipe, folder = write_recipe(tmp_path, steps=4), runs.RunFolder(tmp_path / "run")
-    with runs.claimed(folder), pytest.raises(UserError, match="run: another process is training in it"):
-        train(recipe, folder.path)
-    assert not folder.config.exists()
-    train(recipe, folder.path)  # the folder is free again
 
 
 def assert_same(one: Path, other: Path) -> None:

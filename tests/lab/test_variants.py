@@ -7,6 +7,7 @@ import pytest
 from lab_runs import CLASSES, lab_config, write_lab, write_lab_run
 from losspool.lab.records import find_runs, read_run
 from losspool.lab.variants import compare
+from losspool.segmentation.config import DataConfig, ModelConfig
 from losspool.segmentation.errors import UserError
 
 
@@ -39,6 +40,19 @@ def test_settings_enter_the_label_only_where_they_differ_within_a_method(tmp_pat
         "lmp, p = 1.3, lr = 0.02",
         "lmp, p = 1.7, lr = 0.01",
     ]
+
+
+def test_other_weights_and_another_folder_of_data_are_other_variants(tmp_path):
+    for number, weights in enumerate((None, "/a/x.pth", "/b/x.pth", "/a/y.pth")):
+        config = lab_config(seed=number, model=ModelConfig(weights=weights))
+        write_lab_run(tmp_path / "weights" / str(number), config, previews=False)
+    found = {variant.label: len(variant.runs) for variant in compare(find_runs([tmp_path / "weights"])).variants}
+    assert found == {"base, weights = None": 1, "base, weights = x.pth": 2, "base, weights = y.pth": 1}
+    for number, (name, root) in enumerate((("folder", "/a"), ("folder", "/b"), ("camvid", "/a"), ("camvid", "/b"))):
+        config = lab_config(seed=number, data=DataConfig(name, root))
+        write_lab_run(tmp_path / name / str(number), config, previews=False)
+    assert len(compare(find_runs([tmp_path / "folder"])).variants) == 2
+    assert len(compare(find_runs([tmp_path / "camvid"])).variants) == 1
 
 
 def test_without_keep_steps_the_last_common_validation_counts(tmp_path):
@@ -90,7 +104,7 @@ def change_json(path, **changes):
         (lambda run: (run / "run.json").write_text("[]"), "run.json: holds no settings"),
         (lambda run: change_json(run / "run.json", classes=None), "run.json: has no classes"),
         (lambda run: change_json(run / "run.json", classes=[1]), "1 is no class"),
-        (lambda run: change_json(run / "run.json", classes=[]), "step 10 does not fit the run's classes"),
+        (lambda run: change_json(run / "run.json", classes=[]), "the scores of step 10 do not fit the run's classes"),
         (lambda run: (run / "metrics.jsonl").write_text("x\ny\n"), "metrics.jsonl: line 1 is not JSON"),
     ],
 )

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,10 +78,12 @@ def run(
     except Interrupted as stopped:
         _say("stopped; the same command goes on where it was")
         raise typer.Exit(128 + stopped.signal) from None
-    if result.finished:
-        _finish(plan, result.finished, folder)
-    for name, message in result.failed.items():
-        _say(f"failed: {name}: {message} (all it said: {folder / 'logs' / f'{name}.log'})")
+    try:
+        if result.finished:
+            _finish(plan, planned, result.finished, folder)
+    finally:
+        for name, message in result.failed.items():
+            _say(f"failed: {name}: {message} (all it said: {folder / 'logs' / f'{name}.log'})")
     if result.failed:
         raise typer.Exit(1)
 
@@ -155,7 +158,7 @@ def _comparison(runs: Sequence[Path], baseline: str | None, scores: str | None, 
     return compare(find_runs(runs), baseline=baseline, source=scores or VALIDATION, steps=wanted)
 
 
-def _finish(plan: Grid, finished: Sequence[Job], folder: Path) -> None:
+def _finish(plan: Grid, planned: Sequence[Job], finished: Sequence[Job], folder: Path) -> None:
     """Tables, figures and report of what is finished; the tables on the terminal too."""
     from losspool.lab.figures import write_figures
     from losspool.lab.records import VALIDATION, read_run
@@ -164,13 +167,18 @@ def _finish(plan: Grid, finished: Sequence[Job], folder: Path) -> None:
     from losspool.lab.tables.formats import write_tables
     from losspool.lab.tables.from_runs import run_tables
     from losspool.lab.tables.questions import rare_classes
-    from losspool.lab.variants import compare
+    from losspool.lab.variants import compare, labels
 
     runs = [read_run(job.folder.path) for job in finished]
-    labels = {variant.label for variant in compare(runs).variants}
-    # A baseline that failed must not cost the tables of the others.
-    baseline = plan.baseline if plan.baseline in labels else None
-    comparison = compare(runs, baseline=baseline, source=plan.scores or VALIDATION)
+    comparison = compare(runs, source=plan.scores or VALIDATION)
+    if plan.baseline is not None:
+        # By its runs, not by its label: where runs failed, there may be less to tell the others apart by.
+        wanted = zip(planned, labels([job.config for job in planned]), strict=True)
+        folders = {job.folder for job, label in wanted if label == plan.baseline}
+        meant = [variant for variant in comparison.variants if folders & {run.folder for run in variant.runs}]
+        comparison = replace(comparison, baseline=meant[0] if meant else comparison.baseline)
+        if not meant:
+            _say(f"no run of the baseline {plan.baseline!r} is finished: compared with {comparison.baseline.label!r}")
     tables = run_tables(comparison)
     _show(tables)
     for sentence in rare_classes(Statistics(comparison)):

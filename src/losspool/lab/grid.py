@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from losspool.lab.variants import labels
 from losspool.segmentation.config import Config, EvaluateConfig
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.evaluation import evaluation_name
@@ -33,14 +34,20 @@ class Evaluated:
     checkpoint: str
     settings: EvaluateConfig
 
-    def path(self, folder: RunFolder, steps: int) -> Path | None:
+    def path(self, job: Job) -> Path | None:
         """The file that ``losspool evaluate`` writes for it; None while that cannot be known."""
+        steps = self._steps(job)
+        return job.folder.path / f"{evaluation_name(self.split, self.settings, steps)}.json" if steps else None
+
+    def stem(self, job: Job) -> str:
+        """What ``scores`` may begin with: the file's name after its first word, as far as it is known."""
+        return evaluation_name(self.split, self.settings, self._steps(job)).removeprefix("evaluation-")
+
+    def _steps(self, job: Job) -> list[int]:
         if self.checkpoint == "best":
-            best = _description(folder).get("best") or {}
-            wanted = [best["step"]] if "step" in best else []
-        else:
-            wanted = [steps] if self.checkpoint == "last" else [int(step) for step in self.checkpoint.split(",")]
-        return folder.path / f"{evaluation_name(self.split, self.settings, wanted)}.json" if wanted else None
+            best = _description(job.folder).get("best") or {}
+            return [best["step"]] if "step" in best else []
+        return [job.config.train.steps] if self.checkpoint == "last" else list(map(int, self.checkpoint.split(",")))
 
     def arguments(self, job: Job) -> tuple[str, ...]:
         """Of ``losspool``."""
@@ -70,7 +77,7 @@ class Job:
     @property
     def missing(self) -> list[tuple[str, ...]]:
         """The commands that are still to be run."""
-        paths = ((each, each.path(self.folder, self.config.train.steps)) for each in self.evaluations)
+        paths = ((each, each.path(self)) for each in self.evaluations)
         evaluations = [each.arguments(self) for each, path in paths if path is None or not path.exists()]
         return [*([] if self.trained else [self.train]), *evaluations]
 
@@ -96,14 +103,35 @@ class Grid:
 
     def jobs(self, out: Path, overrides: Sequence[str] = ()) -> list[Job]:
         """Every run, with its folder below ``out``. ``overrides`` are for all of them, and win."""
+        varied = {"seed", *(key for block in self.blocks for key in block)}
+        for text in overrides:
+            if text.partition("=")[0] in varied:
+                raise UserError(f"{text}: the grid itself sets {text.partition('=')[0]}; change it in {self.path}")
         jobs = [self._job(out, dict(settings), overrides) for settings in self._combinations()]
         names = [job.name for job in jobs]
         for name in names:
             if names.count(name) > 1:
                 raise UserError(f"{self.path}: {names.count(name)} runs are called {name!r}")
         for job in jobs:
+            same = next(other for other in jobs if other.config == job.config)
+            if same is not job:
+                raise UserError(f"{self.path}: the runs {same.name!r} and {job.name!r} are the same")
             check_folder(job.folder, job.config, resume=True)
+        self._check_names(jobs)
         return jobs
+
+    def _check_names(self, jobs: Sequence[Job]) -> None:
+        """See now, not after days, that there will be a baseline and scores of these names."""
+        known = labels([job.config for job in jobs])
+        if self.baseline is not None and self.baseline not in known:
+            there = ", ".join(map(repr, dict.fromkeys(known)))
+            raise UserError(f"{self.path}: there is no baseline {self.baseline!r}; there are {there}")
+        if self.scores is None:
+            return
+        for job in jobs:
+            stems = [each.stem(job) for each in job.evaluations]
+            if sum(stem.startswith(self.scores) for stem in stems) != 1:
+                raise UserError(f"{self.path}: scores {self.scores!r} must begin one of the evaluations {stems}")
 
     def _combinations(self) -> Iterator[dict[str, Any]]:
         for block in self.blocks:
@@ -135,19 +163,36 @@ def read_grid(path: Path) -> Grid:
     blocks = content.get("runs")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) and block for block in blocks):
         raise UserError(f"{path}: 'runs' must be a list of settings by name, got {blocks!r}")
+    for block in blocks:
+        _check_settings(path, "runs", block, lists=True)
+        if "seed" in block:
+            raise UserError(f"{path}: runs: seeds are named in 'seeds', for all runs alike")
     seeds = content.get("seeds", [0])
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
         raise UserError(f"{path}: 'seeds' must be a list of whole numbers, got {seeds!r}")
     return Grid(
         path,
         Path(os.path.normpath(path.parent / recipe)),
-        _mapping(path, "overrides", content.get("overrides") or {}),
+        _check_settings(path, "overrides", _mapping(path, "overrides", content.get("overrides") or {})),
         tuple(blocks),
         tuple(seeds),
         tuple(_evaluations(path, content.get("evaluate") or [])),
         _text(path, "scores", content.get("scores")),
         _text(path, "baseline", content.get("baseline")),
     )
+
+
+def _check_settings(path: Path, where: str, settings: Mapping[str, Any], lists: bool = False) -> Mapping[str, Any]:
+    """Names are texts, values what a command line can say; with ``lists`` a list is several values."""
+    for key, value in settings.items():
+        values = value if lists and isinstance(value, list) else [value]
+        flat = [one for each in values for one in (each if isinstance(each, list) else [each])]
+        if not isinstance(key, str) or not values:
+            raise UserError(f"{path}: {where}: {key!r} must be a setting's name with a value, got {value!r}")
+        for one in flat:
+            if one is not None and not isinstance(one, str | int | float):
+                raise UserError(f"{path}: {where}: {key} cannot be {one!r}")
+    return settings
 
 
 def _evaluations(path: Path, wanted: Any) -> Iterator[Mapping[str, Any]]:
@@ -165,9 +210,17 @@ def _evaluated(path: Path, config: Config, wanted: Mapping[str, Any]) -> Evaluat
     listed = ",".join(map(str, checkpoint if isinstance(checkpoint, list) else [checkpoint]))
     if listed not in ("last", "best") and not re.fullmatch(r"\d+(,\d+)*", listed):
         raise UserError(f"{path}: evaluate: checkpoint must be last, best or a list of steps, got {checkpoint!r}")
-    shown = ",".join(map(str, scales)) if isinstance(scales, list) else scales
-    settings = changed(config.evaluate, tiling=wanted.get("tiling"), scales=shown, flip=wanted.get("flip"))
-    return Evaluated(str(wanted.get("split", config.data.val)), listed, settings)
+    if scales is not None and not isinstance(scales, list):
+        raise UserError(f"{path}: evaluate: scales must be a list of numbers, got {scales!r}")
+    flip, tiling, split = wanted.get("flip"), wanted.get("tiling"), wanted.get("split", config.data.val)
+    if flip is not None and not isinstance(flip, bool):
+        raise UserError(f"{path}: evaluate: flip must be true or false, got {flip!r}")
+    for key, value in (("tiling", tiling), ("split", split)):
+        if value is not None and not isinstance(value, str):
+            raise UserError(f"{path}: evaluate: {key} must be a text, got {value!r}")
+    shown = None if scales is None else ",".join(map(str, scales))
+    settings = changed(config.evaluate, tiling=tiling, scales=shown, flip=flip)
+    return Evaluated(split, listed, settings)
 
 
 def _mapping(path: Path, key: str, value: Any) -> Mapping[str, Any]:
@@ -177,7 +230,11 @@ def _mapping(path: Path, key: str, value: Any) -> Mapping[str, Any]:
 
 
 def _description(folder: RunFolder) -> dict[str, Any]:
-    return read_json(folder.description) if folder.description.exists() else {}
+    """Of a run that has not begun, or whose description is damaged: nothing, so it is run or resumed."""
+    try:
+        return read_json(folder.description)
+    except UserError:
+        return {}
 
 
 def _text(path: Path, key: str, value: Any) -> str | None:

@@ -58,12 +58,27 @@ class Run:
             named = ", ".join(path.stem.removeprefix("evaluation-") for path in files or found) or "none"
             problem = "several evaluations begin" if files else "no evaluation begins"
             raise UserError(f"{self.folder.path}: {problem} with {wanted!r}; there are: {named}")
-        content = read_json(files[0])
-        return {entry["step"]: entry for entry in _of(files[0], content, "checkpoints", list)}
+        entries = _of(files[0], read_json(files[0]), "checkpoints", list)
+        for entry in entries:
+            if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+                raise UserError(f"{files[0]}: has a checkpoint without step")
+            _check(files[0], entry, len(self.classes))
+        if not entries:
+            raise UserError(f"{files[0]}: has no checkpoints")
+        return {entry["step"]: entry for entry in entries}
 
     def scores(self, source: str) -> dict[int, Summary]:
         """By step: of ``validation`` as it happened in training, or of an evaluation, see :meth:`evaluation`."""
-        return self.validations if source == VALIDATION else self.evaluation(source)
+        if source == VALIDATION:
+            return self.validations
+        if source not in self._evaluations:
+            self._evaluations[source] = self.evaluation(source)
+        return self._evaluations[source]
+
+    @cached_property
+    def _evaluations(self) -> dict[str, dict[int, Summary]]:
+        """Those read so far."""
+        return {}
 
 
 VALIDATION = "validation"
@@ -80,9 +95,15 @@ def read_run(path: Path) -> Run:
     )
     run = Run(folder, load_config(folder.config), description, classes, read_metrics(folder.metrics))
     for line in run.validations.values():
-        if not isinstance(line.get("miou"), float) or len(line.get("iou") or []) != len(classes):
-            raise UserError(f"{folder.metrics}: the validation of step {line['step']} does not fit the run's classes")
+        _check(folder.metrics, line, len(classes))
     return run
+
+
+def _check(path: Path, summary: Summary, classes: int) -> None:
+    ious = summary.get("iou")
+    whole = isinstance(summary.get("miou"), float) and isinstance(ious, list) and len(ious) == classes
+    if not whole or not all(iou is None or isinstance(iou, float) for iou in ious or ()):
+        raise UserError(f"{path}: the scores of step {summary['step']} do not fit the run's classes")
 
 
 def find_runs(paths: Iterable[Path]) -> list[Run]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from losspool.lab.records import VALIDATION, Run, Summary
@@ -13,7 +14,7 @@ from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.runs import FREE_TO_CHANGE, flat
 
-_NOT_COMPARED = FREE_TO_CHANGE | {"seed", "recipe"}
+_NOT_COMPARED = (FREE_TO_CHANGE | {"seed", "recipe"}) - {"data.root", "model.weights"}
 """Settings that make no variant: the seed is what a variant is repeated with, the others change no number."""
 
 
@@ -44,7 +45,8 @@ class Comparison:
     source: str
     """``validation``, or the beginning of an evaluation's name."""
     steps: tuple[int, ...]
-    """The checkpoints whose mean is a run's score, as in the paper's tables."""
+    """The checkpoints whose mean is a run's score, as in the paper's tables; empty where an evaluation has other ones
+    of each run, such as its best: then those are its score."""
 
     @property
     def classes(self) -> tuple[ClassInfo, ...]:
@@ -58,12 +60,16 @@ class Comparison:
     @property
     def pixels(self) -> list[int]:
         """Of each class, in the images that were scored."""
-        return list(self.summaries(self.baseline.runs[0])[-1]["pixels"])
+        run = self.baseline.runs[0]
+        pixels = self.summaries(run)[-1].get("pixels")
+        if not isinstance(pixels, list) or len(pixels) != len(self.classes):
+            raise UserError(f"{run.folder.path}: its scores do not tell the pixels of the classes")
+        return list(pixels)
 
     def summaries(self, run: Run) -> list[Summary]:
         """Of the run's checkpoints at :attr:`steps`."""
         scores = run.scores(self.source)
-        return [scores[step] for step in self.steps]
+        return [scores[step] for step in self.steps or scores]
 
     def differences(self) -> dict[str, list[Any]]:
         """The settings in which the variants differ, each with its value in every variant."""
@@ -91,8 +97,8 @@ def compare(
         runs: all on the same classes.
         baseline: a label; without it the variant of method ``base``, or the first one.
         source: where scores come from, see :meth:`Run.scores`.
-        steps: the checkpoints whose mean is a run's score; without them those of ``train.keep_steps`` that every run
-            has, or else the last one that every run has.
+        steps: the checkpoints whose mean is a run's score. Without them, of an evaluation all that it has, and of the
+            validation those of ``train.keep_steps`` that every run has, or else the last one that every run has.
     """
     if not runs:
         raise UserError("there is no run to compare")
@@ -103,26 +109,33 @@ def compare(
     return Comparison(variants, _baseline(variants, baseline), source, _steps(runs, source, steps))
 
 
-def _variants(runs: Iterable[Run]) -> list[Variant]:
+def labels(configs: Sequence[Config]) -> list[str]:
+    """Of each config the label of its variant: the method, and what tells it from others of its method."""
+    found = []
+    for config in configs:
+        differences = _differences([each for each in configs if each.method == config.method])
+        own = (f"{key.rsplit('.')[-1]} = {shown(_settings(config).get(key))}" for key in differences)
+        found.append(", ".join([config.method, *own]))
+    return found
+
+
+def _variants(runs: Sequence[Run]) -> list[Variant]:
     """In the order of the methods, and of the settings in which they differ: whatever the folders are called."""
     groups: dict[str, list[Run]] = {}
-    for run in runs:
-        settings = {key: value for key, value in flat(asdict(run.config)).items() if key not in _NOT_COMPARED}
-        groups.setdefault(repr(settings), []).append(run)
+    for run, label in zip(runs, labels([run.config for run in runs]), strict=True):
+        groups.setdefault(label, []).append(run)
     for group in groups.values():
         group.sort(key=lambda run: run.seed)
         for one, other in pairwise(group):
             if one.seed == other.seed:
                 raise UserError(f"{one.folder.path} and {other.folder.path} are the same run twice (seed {one.seed})")
-    found = []
-    for group in groups.values():
-        config = group[0].config
-        siblings = [other[0].config for other in groups.values() if other[0].config.method == config.method]
-        own = {key: values[siblings.index(config)] for key, values in _differences(siblings).items()}
-        parts = [config.method, *(f"{key.rsplit('.')[-1]} = {shown(value)}" for key, value in own.items())]
-        order = (list(METHODS).index(config.method), *map(_order, own.values()))
-        found.append((order, Variant(", ".join(parts), tuple(group))))
-    return [variant for _, variant in sorted(found, key=lambda pair: pair[0])]
+
+    def place(variant: Variant) -> tuple[Any, ...]:
+        siblings = [group[0].config for group in groups.values() if group[0].config.method == variant.method]
+        values = (_settings(variant.config).get(key) for key in _differences(siblings))
+        return (list(METHODS).index(variant.method), *map(_order, values))
+
+    return sorted((Variant(label, tuple(group)) for label, group in groups.items()), key=place)
 
 
 def _order(value: Any) -> tuple[int, float, str]:
@@ -149,17 +162,30 @@ def _steps(runs: Sequence[Run], source: str, wanted: Sequence[int] | None) -> tu
             for step in wanted:
                 if step not in steps:
                     raise UserError(f"{run.folder.path}: step {step} was not scored; there are {sorted(steps)}")
-        return tuple(wanted)
+        return tuple(dict.fromkeys(wanted))
+    if source != VALIDATION:
+        return tuple(sorted(common)) if all(steps == common for steps in scored) else ()
     if not common:
         raise UserError("the runs have no scored step in common")
     kept = sorted(common.intersection(*(run.config.train.keep_steps for run in runs)))
     return tuple(kept) or (max(common),)
 
 
+def _settings(config: Config) -> dict[str, Any]:
+    """What may tell a variant from another one."""
+    found = {key: value for key, value in flat(asdict(config)).items() if key not in _NOT_COMPARED}
+    if config.data.name != "folder":
+        del found["data.root"]  # a known data set is the same wherever it lies
+    if config.model.weights is not None:
+        found["model.weights"] = Path(config.model.weights).name  # and so is a file of weights
+    return found
+
+
 def _differences(configs: Sequence[Config]) -> dict[str, list[Any]]:
-    settings = [flat(asdict(config)) for config in configs]
-    keys = [key for key in settings[0] if key not in _NOT_COMPARED]
-    columns = {key: [each[key] for each in settings] for key in keys}
+    settings = [_settings(config) for config in configs]
+    columns = {
+        key: [each.get(key) for each in settings] for key in dict.fromkeys(key for each in settings for key in each)
+    }
     return {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
 
 

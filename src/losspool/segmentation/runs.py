@@ -17,7 +17,7 @@ from losspool.segmentation.data.protocol import Dataset
 from losspool.segmentation.data.registry import GENERATED, open_dataset
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.recipes import dump_config, load_config
-from losspool.segmentation.storage import replacing
+from losspool.segmentation.storage import PARTIAL, replacing
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
         for key in wanted:
             if key not in free and stored.get(key) != wanted[key]:
                 raise UserError(f"{folder.path}: its {key} is {stored.get(key)!r}, the command says {wanted[key]!r}")
-    elif folder.path.is_dir() and any(folder.path.iterdir()):
+    elif folder.path.is_dir() and any(path.suffix != PARTIAL for path in folder.path.iterdir()):
         raise UserError(f"{folder.path}: the folder holds other things; name another one with --out")
 
 

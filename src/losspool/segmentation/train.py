@@ -61,6 +61,19 @@ class Trainer:
         self.config, self.folder = config, RunFolder(out)
         self.fabric = fabric = join(config.train.precision)
         self.main = fabric.global_rank == 0
+        self._held = ExitStack()
+        try:
+            self._prepare(resume)
+        except BaseException:
+            self._held.close()  # somebody else may have the folder then
+            raise
+
+    def _prepare(self, resume: bool) -> None:
+        config, fabric = self.config, self.fabric
+        begun = self.folder.config.exists()
+        if self.main and begun and resume:  # first of all: what is read below must be the last that anyone wrote
+            self._held.enter_context(claimed(self.folder))
+        fabric.barrier()
         check_folder(self.folder, config, resume)
         stored = newest_checkpoint(self.folder.checkpoints) if resume else None
 
@@ -93,9 +106,11 @@ class Trainer:
             self._restore(stored)
         check_prefetch(config.data.workers, config.sampling.lag)
         # Only now, when the user's mistakes are found, is anything written.
-        self._held = ExitStack()
         if self.main:
-            self._held.enter_context(claimed(self.folder))
+            if not (begun and resume):
+                self._held.enter_context(claimed(self.folder))
+                if self.folder.config.exists():
+                    raise UserError(f"{self.folder.path}: another process has just begun this run")
             write_config(self.folder, config)
             if resume:
                 self.metrics.cut(self.state.step, self.state.validated)

@@ -172,13 +172,13 @@ def test_a_portrait_keeps_its_shape(tmp_path):
         ),
         (
             lambda folder: (folder / "01-step-0000020.png").write_bytes(b"no picture"),
-            r"01-step-0000020.png: cannot be read",
+            r"01-step-0000020.png: not an image that Pillow can read",
         ),
         (
             lambda folder: (folder / "01-step-0000020.png").write_bytes(
                 (folder / "01-step-0000020.png").read_bytes()[:120]
             ),
-            r"01-step-0000020.png: cannot be read",
+            r"01-step-0000020.png: the image cannot be decoded",
         ),
         (
             lambda folder: Image.new("RGB", (4, 4)).save(folder / "00-step-0000060.png"),

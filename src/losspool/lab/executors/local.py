@@ -37,7 +37,7 @@ class LocalExecutor:
                 task = waiting.get_nowait()
                 try:
                     self._ended.put(run_task(task, processes, gpu))
-                except OSError as error:
+                except Exception as error:  # whatever it is, the runner waits for a word
                     self._ended.put(Outcome(task.name, -1, f"cannot be started ({error})"))
 
     def ended(self, timeout: float) -> Iterable[Outcome]:

@@ -10,6 +10,9 @@ from typing import Any
 from losspool.lab.executors.task import Outcome, Task, run_task
 from losspool.segmentation.errors import UserError
 
+_PATIENCE = 60.0
+"""Seconds that cancelled tasks have to end in good order."""
+
 
 class RayExecutor:
     """Tasks of Ray, each with as many CPUs as it has threads. All machines must see the same folders."""
@@ -52,6 +55,8 @@ class RayExecutor:
 
     def stop(self) -> None:
         for reference in self._pending:
-            self._ray.cancel(reference, force=True)  # its process hears of it, saves its state and ends
+            self._ray.cancel(reference)
+        if self._pending:  # they save their state
+            self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=_PATIENCE)
         self._pending.clear()
         self._ray.shutdown()

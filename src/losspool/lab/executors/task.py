@@ -8,12 +8,16 @@ import shlex
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from losspool.segmentation.console import plain
+
+_POLL = 0.1
+"""Seconds between two looks at a process."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def run_task(task: Task, processes: Processes | None = None, gpu: int | None = N
             with processes.lock:
                 if processes.stopped:
                     return Outcome(task.name, -1, "stopped")
-                log.write(f"$ losspool {shlex.join(command)}\n".encode())
+                log.write(f"$ losspool {shlex.join(command)}\n".encode(errors="surrogateescape"))
                 log.flush()
                 process = subprocess.Popen(
                     [sys.executable, "-m", "losspool.lab.job", *command],
@@ -92,7 +96,7 @@ def run_task(task: Task, processes: Processes | None = None, gpu: int | None = N
                 )
                 processes.current = process
             try:
-                code = process.wait()
+                code = _wait(process)
             finally:
                 if process.stdin:
                     with contextlib.suppress(OSError):
@@ -100,6 +104,18 @@ def run_task(task: Task, processes: Processes | None = None, gpu: int | None = N
             if code:
                 break
     return Outcome(task.name, code, _last_line(task.log) if code else "")
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """For its end. Whoever cancels this task raises an exception here: the process then saves its state and ends."""
+    try:
+        while process.poll() is None:  # Ray's way to cancel would not wake a process that waits in the system
+            time.sleep(_POLL)
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    return process.returncode
 
 
 def _last_line(log: Path) -> str:

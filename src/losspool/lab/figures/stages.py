@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
+from losspool.lab.preview_files import evenly, image_names, predicted_steps, read_palette, read_picture
 from losspool.lab.records import Run
 from losspool.segmentation.data.protocol import Pixels
 from losspool.segmentation.errors import UserError
@@ -52,8 +50,12 @@ def read_scenes(runs: Sequence[Run]) -> tuple[list[int], list[Scene]]:
     names = [name for name in numbers[0] if all(name in others for others in numbers)][:MOST_IMAGES]
     if not names:
         raise UserError(f"{_folders(runs)} hold previews of different images")
-    drawn = [_steps(run.folder.previews, own[name]) for run, own in zip(runs, numbers, strict=True) for name in names]
-    steps = _spread(sorted(set.intersection(*drawn)))
+    drawn = [
+        set(predicted_steps(run.folder.previews).get(own[name], ()))
+        for run, own in zip(runs, numbers, strict=True)
+        for name in names
+    ]
+    steps = evenly(sorted(set.intersection(*drawn)), MOST_STEPS)
     if not steps:
         raise UserError(f"{_folders(runs)} hold no previews of the same step")
     return steps, [_scene(runs, [own[name] for own in numbers], name, steps) for name in names]
@@ -65,30 +67,15 @@ def _folders(runs: Sequence[Run]) -> str:
 
 def _numbers(folder: Path) -> dict[str, int]:
     """The number of each image, by its name."""
-    try:
-        names = json.loads((folder / "names.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{folder}: holds no previews (no names.json); train with train.previews above 0") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder / 'names.json'}: cannot be read ({error})") from None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{folder / 'names.json'}: is no list of names")
+    names = image_names(folder)
+    if not names:
+        raise UserError(f"{folder}: holds no previews (no names.json); train with train.previews above 0")
     return {name: number for number, name in enumerate(names)}
-
-
-def _steps(folder: Path, number: int) -> set[int]:
-    found = (re.fullmatch(rf"{number:02d}-step-(\d+)\.png", path.name) for path in folder.iterdir())
-    return {int(match[1]) for match in found if match}
-
-
-def _spread(steps: Sequence[int]) -> list[int]:
-    places = np.linspace(0, len(steps) - 1, min(len(steps), MOST_STEPS)).round().astype(int)
-    return [steps[place] for place in places]
 
 
 def _scene(runs: Sequence[Run], numbers: Sequence[int], name: str, steps: Sequence[int]) -> Scene:
     first, number = runs[0].folder.previews, numbers[0]
-    image = np.asarray(_opened(first / f"{number:02d}-image.png").convert("RGB"))
+    image = np.asarray(read_picture(first / f"{number:02d}-image.png").convert("RGB"))
     rows = [
         tuple(_picture(run.folder.previews / f"{own:02d}-step-{step:07d}.png") for step in steps)
         for run, own in zip(runs, numbers, strict=True)
@@ -97,18 +84,5 @@ def _scene(runs: Sequence[Run], numbers: Sequence[int], name: str, steps: Sequen
 
 
 def _picture(path: Path) -> Picture:
-    image = _opened(path)
-    if image.mode != "P":
-        raise UserError(f"{path}: is no picture of labels with a palette")
+    image = read_palette(path)
     return Picture(np.asarray(image.convert("RGB")), frozenset(np.unique(np.asarray(image)).tolist()))
-
-
-def _opened(path: Path) -> Image.Image:
-    try:
-        image = Image.open(path)
-        image.load()
-    except FileNotFoundError:
-        raise UserError(f"{path}: the file does not exist") from None
-    except (OSError, SyntaxError, ValueError) as error:  # Pillow's words for a damaged PNG
-        raise UserError(f"{path}: cannot be read ({error})") from None
-    return image

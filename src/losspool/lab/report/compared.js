@@ -6,7 +6,8 @@
 
   function scoreSource({ source, steps }) {
     const where = source === 'validation' ? 'the validation during training' : `the evaluation “${source}”`;
-    const at = steps.length === 1 ? `at step ${count(steps[0])}` : `mean over steps ${listed(steps.map(count))}`;
+    const own = 'at the checkpoints that were evaluated of each run'; // such as its best
+    const at = steps.length === 1 ? `at step ${count(steps[0])}` : steps.length ? `mean over steps ${listed(steps.map(count))}` : own;
     return `${where}, ${at}`;
   }
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TypedDict
@@ -13,6 +11,8 @@ from typing import TypedDict
 import numpy as np
 from PIL import Image
 
+from losspool.lab.preview_files import evenly, image_names, predicted_steps, read_palette, read_picture
+from losspool.segmentation.console import console, plain
 from losspool.segmentation.data.protocol import Pixels
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.pictures import heat_image
@@ -92,13 +92,6 @@ def preview_data(runs: Sequence[tuple[int, Path]]) -> PreviewData:
     }
 
 
-def evenly(items: Sequence[int], most: int) -> list[int]:
-    """At most so many, spread evenly, the first and the last among them."""
-    if len(items) <= most:
-        return list(items)
-    return [items[place] for place in np.linspace(0, len(items) - 1, most).round().astype(int)]
-
-
 class _Pool:
     """Pictures by their URI, each with its place."""
 
@@ -116,30 +109,27 @@ class _Pool:
 
 
 def _frames(folder: Path) -> dict[int, list[int]]:
-    """The steps that each numbered image was predicted at."""
-    found: dict[int, list[int]] = {}
-    for path in sorted(folder.glob("*-step-*.png")):
-        if match := re.fullmatch(r"(\d{2,})-step-(\d{7,})", path.stem):
-            found.setdefault(int(match[1]), []).append(int(match[2]))
-    return {number: evenly(sorted(steps), STEPS) for number, steps in sorted(found.items())}
+    """The steps that each numbered image is shown at."""
+    return {number: evenly(steps, STEPS) for number, steps in predicted_steps(folder).items()}
 
 
 def _images(pool: _Pool, folder: Path, frames: dict[int, list[int]], top: float) -> list[ImageData]:
-    names = _names(folder)
+    names = image_names(folder)
     return [
         {
             "name": names[number] if number < len(names) else f"image {number}",
             "image": _photo(pool, folder / f"{number:02d}-image.png"),
-            "label": _label(pool, folder / f"{number:02d}-label.png"),
-            "frames": [_frame(pool, folder, number, step, top) for step in steps],
+            "label": _classes(pool, folder / f"{number:02d}-label.png"),
+            "frames": [frame for step in steps if (frame := _frame(pool, folder, number, step, top))],
         }
         for number, steps in frames.items()
     ]
 
 
-def _frame(pool: _Pool, folder: Path, number: int, step: int, top: float) -> FrameData:
+def _frame(pool: _Pool, folder: Path, number: int, step: int, top: float) -> FrameData | None:
     prediction, weights = _files(folder, number, step)
-    return {"step": step, "prediction": _classes(pool, prediction), "weights": _weights(pool, weights, top)}
+    shown = _classes(pool, prediction)
+    return None if shown is None else {"step": step, "prediction": shown, "weights": _weights(pool, weights, top)}
 
 
 def _files(folder: Path, number: int, step: int) -> tuple[Path, Path]:
@@ -152,34 +142,31 @@ def _weight_files(folder: Path, frames: dict[int, list[int]]) -> Iterable[Path]:
     return (path for path in files if path.is_file())
 
 
-def _names(folder: Path) -> list[str]:
-    path = folder / "names.json"
+def _readable(path: Path, read: Callable[[Path], Image.Image] = read_picture) -> Image.Image | None:
+    """None where there is no such picture; one that cannot be read is named, and must not cost the page."""
+    if not path.is_file():
+        return None
     try:
-        names = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
-    return [str(name) for name in names] if isinstance(names, list) else []
+        return read(path)
+    except UserError as error:
+        console.print(plain(f"left out: {error}"), markup=False, soft_wrap=True)
+        return None
 
 
 def _photo(pool: _Pool, path: Path) -> int | None:
-    if not path.is_file():
+    found = _readable(path)
+    if found is None:
         return None
-    image = _open(path).convert("RGB")
+    image = found.convert("RGB")
     # As JPEG: a photograph as PNG is five times as large.
     return pool.add(image.resize(_size(image), Image.Resampling.LANCZOS), "jpeg")
 
 
-def _label(pool: _Pool, path: Path) -> int | None:
-    return _classes(pool, path) if path.is_file() else None
-
-
-def _classes(pool: _Pool, path: Path) -> int:
+def _classes(pool: _Pool, path: Path) -> int | None:
     """A palette picture: no colour may come about that is no class's."""
-    image = _open(path)
-    if image.mode != "P":
-        raise UserError(f"{path}: is no palette picture")
+    image = _readable(path, read_palette)
+    if image is None:
+        return None
     small = image.resize(_size(image), Image.Resampling.NEAREST)
     colors = np.zeros((256, 3), np.uint8)
     palette = np.array(small.getpalette("RGB"), np.uint8).reshape(-1, 3)
@@ -189,9 +176,10 @@ def _classes(pool: _Pool, path: Path) -> int:
 
 def _weights(pool: _Pool, path: Path, top: float) -> int | None:
     """Grey levels, which count ``WEIGHT_UNIT`` per unit, in the colours of viridis."""
-    if not path.is_file():
+    found = _readable(path)
+    if found is None:
         return None
-    image = _open(path).convert("L")
+    image = found.convert("L")
     small = image.resize(_size(image), Image.Resampling.BOX)  # the mean: these are amounts
     return pool.add(_compact(np.asarray(small), _viridis(np.arange(256) / WEIGHT_UNIT, top)), "png")
 
@@ -211,18 +199,10 @@ def _viridis(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], top: flo
 
 
 def _brightest(path: Path) -> int:
-    return int(np.asarray(_open(path).convert("L")).max(initial=0))
+    image = _readable(path)
+    return 0 if image is None else int(np.asarray(image.convert("L")).max(initial=0))
 
 
 def _size(image: Image.Image) -> tuple[int, int]:
     width = min(image.width, WIDTH)
     return width, max(round(image.height * width / image.width), 1)
-
-
-def _open(path: Path) -> Image.Image:
-    try:
-        with Image.open(path) as image:
-            image.load()
-            return image
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None

@@ -62,18 +62,38 @@ def latex(table: Table) -> str:
     for number, row in enumerate(table.rows):
         lines += [r"\midrule"] if number in table.rules else []
         lines.append(" & ".join(map(shown, row)) + r" \\")
-    words = " ".join(_latex_text(sentence) for sentence in (f"{table.title}.", *table.notes))
+    title = table.title if table.title.endswith("?") else f"{table.title}."
+    words = " ".join(_latex_text(sentence) for sentence in (title, *table.notes))
     lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{words}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
 
 def comma_separated(table: Table) -> str:
-    """Every digit of every number, and nothing but the table."""
+    """Every digit of every number, and nothing but the table. An interval takes two columns, or two rows."""
+    columns = list(zip(*table.rows, strict=True))
+    wide = [any(cell.ends for cell in column) and not any(cell.full for cell in column) for column in columns]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows([cell.full for cell in row] for row in table.rows)
+    writer.writerow(
+        name for column, two in zip(table.columns, wide, strict=True) for name in (_ends(column) if two else (column,))
+    )
+    for row in table.rows:
+        intervals = any(cell.ends and not two for cell, two in zip(row, wide, strict=True))
+        for end in (0, 1) if intervals else (None,):
+            cells: list[str] = []
+            for cell, two in zip(row, wide, strict=True):
+                if two:
+                    cells += cell.ends or ("", "")
+                else:
+                    cells.append(cell.full if end is None or cell.ends is None else cell.ends[end])
+            if end is not None:
+                cells[0] = _ends(cells[0])[end]
+            writer.writerow(cells)
     return file.getvalue()
+
+
+def _ends(name: str) -> tuple[str, str]:
+    return f"{name}, low", f"{name}, high"
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"md": markdown, "tex": latex, "csv": comma_separated}

@@ -52,7 +52,7 @@ def sensitivity(statistics: Statistics) -> Table | None:
     def entry(variant: Variant, label: str) -> SweepEntry:
         several = statistics.score(variant) if len(variant.runs) > 1 else None
         gain = statistics.gain(variant) if last and variant is not last else None
-        at_steps = [statistics.at_step(variant, step) for step in comparison.steps]
+        at_steps = [statistics.at_step(variant, step) for step in comparison.steps] or [statistics.score(variant).mean]
         return SweepEntry(label, at_steps, several, gain, _paper_sweep(variant, setting))
 
     entries = [entry(variant, shown(comparison.values(setting)[variant.label])) for variant in swept]
@@ -114,6 +114,7 @@ def _source(comparison: Comparison) -> str:
     """Where the numbers come from."""
     several = len(comparison.steps) > 1
     steps = ("mean over the checkpoints " if several else "checkpoint ") + ", ".join(map(step_label, comparison.steps))
+    steps = steps if comparison.steps else "the checkpoints that were evaluated of each run"
     where = "validation in training" if comparison.source == VALIDATION else f"evaluation {comparison.source}"
     return f"{comparison.baseline.config.data.name}, {where}, {steps}."
 
@@ -128,7 +129,29 @@ def _notes(comparison: Comparison) -> list[str]:
         over = "Deviations are over seeds, where there are several; else over checkpoints."
     else:
         over = "Deviations are over seeds."
-    return [f"{_source(comparison)} {over}"]
+    return [f"{_source(comparison)} {over}", *_unequal(comparison)]
+
+
+def _unequal(comparison: Comparison) -> list[str]:
+    """What a reader would stumble over: differences over fewer seeds than the means, or means over other classes."""
+    statistics, base = Statistics(comparison), comparison.baseline
+    notes = []
+    seeds = {run.seed for run in base.runs}
+    for variant in comparison.others:
+        shared = sorted(seeds & {run.seed for run in variant.runs})
+        if len(shared) < max(len(seeds), len(variant.runs)):
+            notes.append(
+                f"{variant.label}: its difference is over the {len(shared)} seeds that it shares with {base.label}."
+            )
+        for info, ours, theirs in zip(
+            comparison.classes, statistics.class_scores(variant), statistics.class_scores(base), strict=True
+        ):
+            if (ours is None) != (theirs is None):
+                wrong, right = (base.label, variant.label) if ours is None else (variant.label, base.label)
+                notes.append(
+                    f"{info.name} is in no label: {wrong} predicts it all the same and gets 0, {right} does not."
+                )
+    return notes
 
 
 def _setting(comparison: Comparison, variant: Variant) -> str | None:

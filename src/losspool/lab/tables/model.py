@@ -21,6 +21,8 @@ class Cell:
     """As a program reads it: every digit."""
     mark: str = ""
     """``best`` or ``second`` of its column, as the paper sets them off."""
+    ends: tuple[str, str] | None = None
+    """Of an interval, in the place of ``full``."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def difference(value: Difference | None) -> tuple[Cell, Cell]:
     if value.low is None or value.high is None:
         return gain, Cell(NOTHING)
     low, high = 100 * value.low, 100 * value.high
-    return gain, Cell(f"{low:+.2f} … {high:+.2f}", f"{low!r} {high!r}")
+    return gain, Cell(f"{low:+.2f} … {high:+.2f}", ends=(repr(low), repr(high)))
 
 
 def marked(rows: Sequence[Sequence[Cell]], column: int) -> list[list[Cell]]:

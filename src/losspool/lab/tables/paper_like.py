@@ -34,7 +34,7 @@ def sweep_table(
     compared = any(entry.gain is not None for entry in entries)
     paper = any(entry.paper is not None for entry in everyone)
     intervals = any(entry.gain is not None and entry.gain.low is not None for entry in entries)
-    columns = [varied, *map(step_label, steps), "Mean", "Std.Dev."]
+    columns = [varied, *(map(step_label, steps) if steps else ["evaluated"]), "Mean", "Std.Dev."]
     columns += ["Std.Dev. over seeds"] if several else []
     columns += [f"Δ to {last.label}" if last else "Δ", *([INTERVAL] if intervals else [])] if compared else []
     columns += ["paper"] if paper else []
@@ -45,7 +45,7 @@ def sweep_table(
         cells += difference(entry.gain)[: 1 + intervals] if compared else ()
         return cells + ([text(entry.paper or NOTHING)] if paper else [])
 
-    rows = marked([row(entry) for entry in entries], 1 + len(steps))
+    rows = marked([row(entry) for entry in entries], columns.index("Mean"))
     if last:
         rows.append(row(last))
     rules = frozenset({len(entries)}) if last else frozenset()
@@ -108,7 +108,7 @@ def class_table(classes: Sequence[str], entries: Sequence[ClassEntry], notes: Se
         if entry.gains:
             gains = [difference(gain) for gain in entry.gains]
             rows.append([text(f"{entry.label} Δ"), *(gain for gain, _ in gains)])
-            if any(interval.full for _, interval in gains):
+            if any(interval.ends for _, interval in gains):
                 rows.append([text(f"{entry.label} Δ {INTERVAL}"), *(interval for _, interval in gains)])
         if entry.paper:
             rows.append([text(f"{entry.label} paper"), *map(number, entry.paper)])
