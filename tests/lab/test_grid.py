@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,8 @@ from losspool.segmentation.recipes import dump_config
 from runs_for_tests import write_recipe
 from trained_runs import assert_mistake
 
-GRIDS = Path(__file__).parents[2] / "recipes" / "grids"
+ROOT = Path(__file__).parents[2]
+GRIDS = ROOT / "recipes" / "grids"
 
 
 def jobs(name, tmp_path):
@@ -70,6 +72,16 @@ def test_cityscapes_table_2_is_evaluated_as_in_the_paper(tmp_path):
     arguments = job.missing[1]
     assert arguments[:2] == ("evaluate", str(job.folder.path))
     assert "150000,160000,165000" in arguments
+
+
+def test_the_documents_example(tmp_path):
+    (example,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "lab.md").read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "grids").mkdir()
+    (tmp_path / "grids" / "example.yaml").write_text(example)
+    (tmp_path / "streets.yaml").write_text((ROOT / "recipes" / "streets.yaml").read_text())
+    made = read_grid(tmp_path / "grids" / "example.yaml").jobs(tmp_path / "out")
+    assert len(made) == 3 * (1 + 4)
+    assert made[0].evaluations[0].checkpoint == "best"
 
 
 def write_grid(folder, **content):
