@@ -52,6 +52,8 @@ class DataConfig:
     """Mirror every second crop."""
     workers: int = 2
     """Loader processes; 0 reads in the training process. The crops are the same."""
+    timeout: float = 300.0
+    """Seconds that a batch may take; then the run fails, because a read or a worker hangs. 0 waits for ever."""
     cache: str | None = None
     """The folder of the class index; the user's cache folder if not given."""
     streets_size: tuple[int, int] = (256, 256)
@@ -68,6 +70,7 @@ class DataConfig:
         if self.scale[0] > self.scale[1]:
             raise UserError(f"data.scale must name the smaller scale first, got {list(self.scale)}")
         _at_least("data.workers", self.workers, 0)
+        _within("data.timeout", self.timeout, 0, math.inf)
 
 
 @dataclass(frozen=True)

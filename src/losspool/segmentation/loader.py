@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from losspool.segmentation.data.pairs import read_pair
 from losspool.segmentation.data.protocol import Dataset, Pixels
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.sampling import Draw, DrawStream
+from losspool.segmentation.workers import settle_in, watched
 
 PREFETCH = 2
 """Batches that each worker holds ready."""
@@ -67,9 +68,19 @@ def stack(crops: Sequence[Crop | UserError]) -> Batch | UserError:
 
 
 def crop_loader(
-    dataset: Dataset, augmentation: Augmentation, stream: DrawStream, *, workers: int, lag: int, pin: bool = False
-) -> Iterator[Batch]:
-    """The stream's batches in its order. ``lag`` is the sampler's: the prefetch must stay below it."""
+    dataset: Dataset,
+    augmentation: Augmentation,
+    stream: DrawStream,
+    *,
+    workers: int,
+    lag: int,
+    pin: bool = False,
+    timeout: float = 0.0,
+) -> Generator[Batch, None, None]:
+    """The stream's batches in its order. ``lag`` is the sampler's: the prefetch must stay below it.
+
+    When it is closed, its workers have ended. ``timeout`` is ``data.timeout``.
+    """
     check_prefetch(workers, lag)
     loader: DataLoader[Any] = DataLoader(
         CropDataset(dataset, augmentation),
@@ -78,10 +89,10 @@ def crop_loader(
         prefetch_factor=PREFETCH if workers else None,
         collate_fn=stack,
         pin_memory=pin,
-        worker_init_fn=_outlive_signals,
+        worker_init_fn=settle_in,
         generator=torch.Generator(),  # else it would draw from the global one
     )
-    return _raising(loader)
+    return _raising(watched(loader, timeout))
 
 
 def check_prefetch(workers: int, lag: int) -> None:
@@ -89,17 +100,9 @@ def check_prefetch(workers: int, lag: int) -> None:
         raise UserError(f"sampling.lag = {lag} must exceed data.workers × {PREFETCH} = {workers * PREFETCH}")
 
 
-def _raising(batches: Iterable[Batch | UserError]) -> Iterator[Batch]:
-    for batch in batches:
-        if isinstance(batch, UserError):
-            raise batch
-        yield batch
-
-
-def _outlive_signals(worker: int) -> None:
-    """Ctrl-C reaches every process of a terminal, a batch system's SIGTERM every process of the job.
-
-    The trainer hears them and ends its workers in good order; a second SIGTERM is the trainer's.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+def _raising(batches: Generator[Batch | UserError, None, None]) -> Generator[Batch, None, None]:
+    with closing(batches):
+        for batch in batches:
+            if isinstance(batch, UserError):
+                raise batch
+            yield batch

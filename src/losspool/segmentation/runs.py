@@ -84,6 +84,7 @@ FREE_TO_CHANGE = {
     "data.root",
     "data.cache",
     "data.workers",
+    "data.timeout",
     "model.weights",
     "train.keep_last",
     "train.keep_steps",

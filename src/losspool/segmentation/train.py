@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
@@ -124,10 +124,9 @@ class Trainer:
     def _run(self) -> None:
         if self._at_end() and not self._validation_due():
             return
-        with Interrupt() as interrupt, self._described(), self._bar() as tell:
+        with Interrupt() as interrupt, self._described(), self._bar() as tell, closing(self._batches()) as batches:
             if self.main and self.state.step == 0:
                 self.previews.write_sources()
-            batches = iter(self._batches())
             began = time.perf_counter() - self.state.seconds
             try:
                 while self.state.step < self.config.train.steps or self._validation_due():
@@ -163,8 +162,7 @@ class Trainer:
             group["lr"] = rate * decay
         seen = Observation.nothing(len(self.data.classes), fabric.device)
         images: list[str] = []
-        for part in range(config.accumulate):
-            batch = next(batches)
+        for part, batch in enumerate(self._next(batches)):
             images += [self.data.names[draw.image] for draw in batch.draws]
             labels = batch.labels.to(fabric.device, non_blocking=True)
             pixels = self.model.spec.preprocessing.apply(batch.images.to(fabric.device, non_blocking=True))
@@ -186,7 +184,16 @@ class Trainer:
         self.state.step += 1
         return total.stop
 
-    def _batches(self) -> Any:
+    def _next(self, batches: Iterator[Batch]) -> list[Batch]:
+        """All of a step, before any of it is computed: where one cannot be had, the steps before it are saved."""
+        try:
+            return [next(batches) for _ in range(self.config.train.accumulate)]
+        except UserError:
+            if self.state.step and self.fabric.world_size == 1:  # other ranks would have to know of it
+                self._save()
+            raise
+
+    def _batches(self) -> Generator[Batch, None, None]:
         config = self.config
         low, high = config.data.scale
         zoom = config.data.zoom
@@ -200,9 +207,14 @@ class Trainer:
             first=self.state.step,
             last=config.train.steps,
         )
-        pin = self.fabric.device.type == "cuda"
         return crop_loader(
-            self.data, augmentation, stream, workers=config.data.workers, lag=config.sampling.lag, pin=pin
+            self.data,
+            augmentation,
+            stream,
+            workers=config.data.workers,
+            lag=config.sampling.lag,
+            pin=self.fabric.device.type == "cuda",
+            timeout=config.data.timeout,
         )
 
     def _log(self) -> dict[str, Any]:

@@ -1,0 +1,153 @@
+"""Loader workers that die or hang end the run with a sentence, in bounded time; none outlives the trainer."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+import torch
+
+from losspool.segmentation.config import SamplingConfig
+from losspool.segmentation.data.augment import Augmentation
+from losspool.segmentation.data.folder import open_folder
+from losspool.segmentation.data.index import build
+from losspool.segmentation.errors import UserError
+from losspool.segmentation.loader import crop_loader
+from losspool.segmentation.sampling import CropSampler, DrawStream
+from real_runs import alive, children, description, launch, outcome, until
+from runs_for_tests import checkpoint, write_recipe
+from small_data import write_folder
+
+TIMEOUT = 2
+"""data.timeout of these runs, in seconds."""
+SLACK = 8
+"""Seconds beyond it, on a busy machine: looks, the last checkpoint."""
+ENDLESS = 1_000_000
+
+
+@pytest.fixture
+def training(tmp_path):
+    """Starts a run, and returns its process and its workers' ids once it has made a few steps."""
+    started = []
+
+    def start(workers=2):
+        recipe = write_recipe(
+            tmp_path, steps=ENDLESS, validate_every=ENDLESS, checkpoint_every=ENDLESS, log_every=1, batch=2
+        )
+        options = (f"data.workers={workers}", f"data.timeout={TIMEOUT}", "--out", tmp_path / "run")
+        process = launch("train", recipe, *options)
+        assert until((tmp_path / "run" / "metrics.jsonl").exists)
+        found = children(process.pid)
+        assert len(found) == workers
+        started.extend([process.pid, *found])
+        return process, found
+
+    yield start
+    for pid in started:  # what a failing test left
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def failed(process, out, within):
+    """The sentence of a run that must fail, with everything in order: state saved, one line said."""
+    began = time.monotonic()
+    assert until(lambda: description(out)["status"] == "failed", within)
+    took = time.monotonic() - began
+    code, output = outcome(process)
+    print(f"\n{took:.2f} s: {output.strip()}")  # seen with pytest -s
+    assert code == 2, output
+    assert output.count("\n") == 1
+    told = description(out)
+    assert checkpoint(out, told["step"])["step"] == told["step"] > 0  # not a step is lost
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["step"] == told["step"]
+    return output
+
+
+def test_a_worker_that_is_killed(training, tmp_path):
+    process, workers = training()
+    os.kill(workers[0], signal.SIGKILL)
+    told = failed(process, tmp_path / "run", within=SLACK)
+    assert f"error: a loader worker (process {workers[0]}) was killed by SIGKILL; " in told
+    assert not any(map(alive, workers))
+
+
+def test_a_worker_that_hangs(training, tmp_path):
+    """Stopped, it hears neither the trainer's word nor SIGTERM; the batches it made ready cannot be fetched."""
+    process, workers = training()
+    os.kill(workers[0], signal.SIGSTOP)
+    told = failed(process, tmp_path / "run", within=TIMEOUT + SLACK)
+    assert "error: no batch came within data.timeout = 2 seconds: " in told
+    assert not any(map(alive, workers))
+
+
+def exhaust(batches, sampler):
+    for _ in batches:
+        sampler.running.observe(torch.zeros(3, 3))
+
+
+def test_a_worker_that_is_killed_at_any_moment(tmp_path):
+    """Between two batches, in the middle of a message, or as its memory is handed over: the sentence is the same."""
+    dataset = open_folder(write_folder(tmp_path), "train")
+    index = build(dataset)
+    for moment in range(15):
+        sampler = CropSampler(index, SamplingConfig(lag=9), seed=moment)
+        stream = DrawStream(sampler, batch=2, accumulate=1, rank=0, ranks=1, first=0, last=ENDLESS)
+        batches = crop_loader(dataset, Augmentation((24, 24)), stream, workers=2, lag=9, timeout=TIMEOUT)
+        next(batches)
+        sampler.running.observe(torch.zeros(3, 3))
+        worker = children(os.getpid())[-1]
+        struck = threading.Timer(0.003 * moment, os.kill, (worker, signal.SIGKILL))
+        struck.start()
+        with pytest.raises(UserError, match=rf"a loader worker \(process {worker}\) was killed by SIGKILL"):
+            exhaust(batches, sampler)
+        struck.join()
+        assert children(os.getpid()) == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_read_that_blocks(training, tmp_path, workers):
+    """Like a network disk that is gone: a pipe that nobody writes to, in the place of every image."""
+    process, found = training(workers)
+    os.mkfifo(tmp_path / "pipe")
+    for image in sorted((tmp_path / "data" / "images" / "train").iterdir()):
+        os.link(tmp_path / "pipe", tmp_path / "another")
+        os.replace(tmp_path / "another", image)  # at no moment is it missing
+    told = failed(process, tmp_path / "run", within=TIMEOUT + SLACK)
+    assert "error: no batch came within data.timeout = 2 seconds: " in told
+    assert not any(map(alive, found))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_no_worker_outlives_the_trainer(training, number, code):
+    process, workers = training()
+    process.send_signal(number)
+    returned, output = outcome(process)
+    assert returned == code, output
+    # One that was asked to stop has ended its workers before itself.
+    assert until(lambda: not any(map(alive, workers)), 1 if number == signal.SIGKILL else 0)
+
+
+def test_a_worker_that_hangs_does_not_outlive_a_trainer_that_is_killed(training):
+    process, workers = training()
+    os.kill(workers[0], signal.SIGSTOP)
+    process.kill()
+    outcome(process)
+    assert until(lambda: not any(map(alive, workers)), 1)
+
+
+def test_a_wish_to_stop_is_heard_while_a_worker_hangs(training, tmp_path):
+    """Within the timeout, like everything else that waits for a batch; nothing is lost and nobody left."""
+    process, workers = training()
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)
+    process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    code, output = outcome(process)
+    assert code in (2, 143), output  # the step was waiting for a batch, or could be ended
+    assert time.monotonic() - began < TIMEOUT + SLACK
+    assert not any(map(alive, workers))
+    step = description(tmp_path / "run")["step"]
+    assert checkpoint(tmp_path / "run", step)["step"] == step
