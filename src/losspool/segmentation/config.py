@@ -52,6 +52,8 @@ class DataConfig:
     """Mirror every second crop."""
     workers: int = 2
     """Loader processes; 0 reads in the training process. The crops are the same."""
+    skip_broken: bool = False
+    """Go on without files that cannot be read, and count them; otherwise the first one ends the run."""
     timeout: float = 300.0
     """Seconds that a batch may take; then the run fails, because a read or a worker hangs. 0 waits for ever."""
     cache: str | None = None

@@ -16,7 +16,7 @@ from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.data.pairs import read_pair
 from losspool.segmentation.data.protocol import Dataset, Pixels
 from losspool.segmentation.data.streets import LOOKS, Streets
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.errors import BrokenFileError, UserError
 from losspool.segmentation.metrics import confusion, iou, mean_iou
 from losspool.segmentation.models.preprocessing import Preprocessing
 from losspool.segmentation.parallel import in_threads
@@ -114,6 +114,8 @@ class Scores:
     """(C, C): row = label, column = prediction."""
     looks: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     """(L, 2): of each look of generated scenes, the pixels found and the pixels there are."""
+    broken: list[BrokenFileError] | None = None
+    """What is wrong with the images that were left out; None where a broken one is an error."""
 
     def summary(self) -> dict[str, Any]:
         """As metrics.jsonl holds it: IoU (None where a class does not occur), and how many pixels the classes have."""
@@ -124,6 +126,8 @@ class Scores:
             "iou": [None if np.isnan(score) else float(score) for score in iou(self.matrix)],
             "pixels": self.matrix.sum(1).tolist(),
         }
+        if self.broken is not None:
+            found["skipped"] = len(self.broken)
         if len(self.looks):
             found["recall_per_look"] = {
                 look.key: (float(hits / pixels) if pixels else None)
@@ -133,18 +137,32 @@ class Scores:
 
 
 def score(
-    predict: Callable[[Image.Image], Pixels], dataset: Dataset, indices: Iterable[int], watch: Callable[[], None]
+    predict: Callable[[Image.Image], Pixels],
+    dataset: Dataset,
+    indices: Iterable[int],
+    watch: Callable[[], None],
+    skip_broken: bool = False,
 ) -> Scores:
     """Predict the images at ``indices`` and count. ``watch`` is called before each; it may raise to stop."""
     classes, generated = len(dataset.classes), isinstance(dataset, Streets)
     scores = Scores(np.zeros((classes, classes), np.int64), np.zeros((len(LOOKS) if generated else 0, 2), np.int64))
+    scores.broken = [] if skip_broken else None
 
-    def read(index: int) -> tuple[Image.Image, Pixels, Pixels | None]:
-        # The looks at once: a generated scene that is no longer kept would be drawn anew for them.
-        return *read_pair(dataset, index), dataset.looks(index) if isinstance(dataset, Streets) else None
+    def read(index: int) -> tuple[Image.Image, Pixels, Pixels | None] | BrokenFileError:
+        try:
+            # The looks at once: a generated scene that is no longer kept would be drawn anew for them.
+            return *read_pair(dataset, index), dataset.looks(index) if isinstance(dataset, Streets) else None
+        except BrokenFileError as error:
+            return error
 
-    for image, label, looks in in_threads(read, indices, ahead=2):
+    for each in in_threads(read, indices, ahead=2):
         watch()
+        if isinstance(each, BrokenFileError):
+            if scores.broken is None:
+                raise each
+            scores.broken.append(each)
+            continue
+        image, label, looks = each
         prediction = predict(image)
         scores.matrix += confusion(torch.from_numpy(prediction), torch.from_numpy(label.copy()), classes).numpy()
         if looks is not None:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.console import plain, progress_bar
+from losspool.segmentation.data.broken import Teller
 from losspool.segmentation.evaluate import Scores, score
 from losspool.segmentation.inference import check_classes, load, predictor
 from losspool.segmentation.recipes import load_config
@@ -97,13 +98,17 @@ def evaluate_run(
     config = load_config(folder.config)
     dataset = split_of(config, split)
     found: dict[int, Scores] = {}
+    tell = Teller()
     for step in dict.fromkeys(steps):
         trained = load(folder, step, trusted_model)
         check_classes(trained, dataset)
         with progress_bar() as progress:
             task = progress.add_task(plain(f"Step {step} on {dataset.name}"), total=len(dataset))
             watch = partial(progress.advance, task)
-            found[step] = score(predictor(trained, settings), dataset, range(len(dataset)), watch)
+            predict = predictor(trained, settings)
+            found[step] = score(predict, dataset, range(len(dataset)), watch, config.data.skip_broken)
+        for error in found[step].broken or ():
+            tell(error)
     names = tuple(info.name for info in dataset.classes)
     return Evaluation(dataset.name, split, len(dataset), names, settings, config.data.zoom, found)
 
@@ -177,7 +182,9 @@ def heading(evaluation: Evaluation) -> str:
     settings = evaluation.settings
     passes = f", scales {', '.join(map(str, settings.scales))}" if settings.scales != (1.0,) else ""
     passes += ", flipped too" if settings.flip else ""
-    return f"{evaluation.dataset}: {evaluation.images} images, tiling {settings.tiling}{passes}, IoU in %"
+    skipped = max(len(scores.broken or ()) for scores in evaluation.scores.values())
+    images = f"{evaluation.images} images" + (f" ({skipped} of them skipped)" if skipped else "")
+    return f"{evaluation.dataset}: {images}, tiling {settings.tiling}{passes}, IoU in %"
 
 
 def _percent(value: float | None) -> str:

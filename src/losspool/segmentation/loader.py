@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from losspool.segmentation.data.augment import Augmentation, crop
-from losspool.segmentation.data.pairs import read_pair
+from losspool.segmentation.data.pairs import read_next_pair, read_pair
 from losspool.segmentation.data.protocol import Dataset, Pixels
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.errors import BrokenFileError, UserError
 from losspool.segmentation.sampling import Draw, DrawStream
 from losspool.segmentation.workers import settle_in, watched
 
@@ -32,39 +32,56 @@ class Batch:
     labels: Tensor
     """(B, H, W), uint8."""
     draws: list[Draw]
+    skipped: int = 0
+    """How many crops are of another image than was drawn, because that one is broken."""
+    broken: list[BrokenFileError] = field(default_factory=list)
+    """What is wrong with those."""
 
     def pin_memory(self) -> Batch:
-        return Batch(self.images.pin_memory(), self.labels.pin_memory(), self.draws)
+        return replace(self, images=self.images.pin_memory(), labels=self.labels.pin_memory())
 
 
-Crop = tuple[Pixels, Pixels, Draw]
+Crop = tuple[Pixels, Pixels, Draw, list[BrokenFileError]]
 
 
 class CropDataset(torch.utils.data.Dataset[Crop | UserError]):
     """Makes the crop of a draw.
 
     A file that cannot be read is a value here, not an exception: a loader's worker would send its
-    traceback in the place of the sentence.
+    traceback in the place of the sentence. With ``skip_broken`` the next image that can be read takes its place;
+    the crop is a function of the draw then too, but is aimed at nothing.
     """
 
-    def __init__(self, dataset: Dataset, augmentation: Augmentation) -> None:
+    def __init__(self, dataset: Dataset, augmentation: Augmentation, skip_broken: bool = False) -> None:
         self._dataset = dataset
         self._augmentation = augmentation
+        self._skip_broken = skip_broken
 
     def __getitem__(self, draw: Draw) -> Crop | UserError:
+        broken: list[BrokenFileError] = []
         try:
-            image, label = read_pair(self._dataset, draw.image)
+            if self._skip_broken:
+                at, image, label, broken = read_next_pair(self._dataset, draw.image)
+                draw = Draw(at, draw.seed) if broken else draw
+            else:
+                image, label = read_pair(self._dataset, draw.image)
         except UserError as error:
             return error
-        return *crop(image, label, self._augmentation, draw.seed, draw.aim), draw
+        return *crop(image, label, self._augmentation, draw.seed, draw.aim), draw, broken
 
 
 def stack(crops: Sequence[Crop | UserError]) -> Batch | UserError:
     made = [each for each in crops if not isinstance(each, UserError)]
     if len(made) < len(crops):
         return next(each for each in crops if isinstance(each, UserError))
-    images, labels, draws = zip(*made, strict=True)
-    return Batch(torch.from_numpy(np.stack(images)), torch.from_numpy(np.stack(labels)), list(draws))
+    images, labels, draws, broken = zip(*made, strict=True)
+    return Batch(
+        torch.from_numpy(np.stack(images)),
+        torch.from_numpy(np.stack(labels)),
+        list(draws),
+        sum(map(bool, broken)),
+        [error for errors in broken for error in errors],
+    )
 
 
 def crop_loader(
@@ -76,14 +93,15 @@ def crop_loader(
     lag: int,
     pin: bool = False,
     timeout: float = 0.0,
+    skip_broken: bool = False,
 ) -> Generator[Batch, None, None]:
     """The stream's batches in its order. ``lag`` is the sampler's: the prefetch must stay below it.
 
-    When it is closed, its workers have ended. ``timeout`` is ``data.timeout``.
+    When it is closed, its workers have ended. ``timeout`` and ``skip_broken`` are those of the data's config.
     """
     check_prefetch(workers, lag)
     loader: DataLoader[Any] = DataLoader(
-        CropDataset(dataset, augmentation),
+        CropDataset(dataset, augmentation, skip_broken),
         batch_sampler=stream,
         num_workers=workers,
         prefetch_factor=PREFETCH if workers else None,

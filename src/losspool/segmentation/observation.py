@@ -14,19 +14,20 @@ from losspool.segmentation.data.protocol import IGNORE
 from losspool.segmentation.losses import LossResult
 from losspool.segmentation.metrics import confusion
 
+# How many crops were skipped comes last of all: windows of checkpoints that lack it still fit.
 _SCALARS = ("batches", "loss", "pools", "alpha", "valid", "saturated", "stop")
 
 
 @dataclass
 class Observation:
-    """One vector, so that ranks exchange it in one go: scalars, weight mass per class, confusion matrix."""
+    """One vector, so that ranks exchange it in one go: scalars, weight mass per class, confusion matrix, skipped."""
 
     values: Tensor
     classes: int
 
     @classmethod
     def nothing(cls, classes: int, device: torch.device) -> Observation:
-        size = len(_SCALARS) + classes + classes * classes
+        size = len(_SCALARS) + classes + classes * classes + 1
         return cls(torch.zeros(size, dtype=torch.float64, device=device), classes)
 
     def __iadd__(self, other: Observation) -> Observation:
@@ -49,7 +50,12 @@ class Observation:
     @property
     def counts(self) -> Tensor:
         """(C, C): the confusion matrix; counts are whole numbers in float64 too."""
-        return self.values[len(_SCALARS) + self.classes :].view(self.classes, self.classes)
+        return self.values[len(_SCALARS) + self.classes : -1].view(self.classes, self.classes)
+
+    @property
+    def skipped(self) -> int:
+        """Crops that were replaced because their image is broken."""
+        return int(self.values[-1])
 
     def reduced(self, fabric: Fabric, *, stop: bool) -> Observation:
         """The sum over ranks, on the CPU."""
@@ -69,7 +75,7 @@ class Observation:
         }
 
 
-def observe(result: LossResult, labels: Tensor, classes: int) -> Observation:
+def observe(result: LossResult, labels: Tensor, classes: int, skipped: int = 0) -> Observation:
     """Of one micro-batch."""
     stats = result.stats
     alpha, pooled, saturated = (cast(Tensor, value) for value in (stats.alpha, stats.valid, stats.saturated))
@@ -89,4 +95,4 @@ def observe(result: LossResult, labels: Tensor, classes: int) -> Observation:
     mass = torch.zeros(classes + 1, dtype=torch.float64, device=labels.device)
     mass.index_add_(0, torch.where(flat == IGNORE, classes, flat), result.weights.flatten().double())
     counts = confusion(result.prediction, labels, classes).flatten().double()
-    return Observation(torch.cat([scalars, mass[:-1], counts]), classes)
+    return Observation(torch.cat([scalars, mass[:-1], counts, counts.new_tensor([skipped])]), classes)

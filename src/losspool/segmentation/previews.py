@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from losspool.segmentation.data.broken import Skip
 from losspool.segmentation.data.pairs import read_pair
-from losspool.segmentation.data.protocol import Dataset
+from losspool.segmentation.data.protocol import Dataset, Pixels
+from losspool.segmentation.errors import BrokenFileError
 from losspool.segmentation.evaluate import Predictor
 from losspool.segmentation.pictures import palette_image, save_png
 from losspool.segmentation.storage import replacing
@@ -20,17 +23,19 @@ WEIGHT_UNIT = 25.5
 
 
 class Previews:
-    """``count`` images spread over a split, under numbers: names from outside are no file names here."""
+    """``count`` images spread over a split, under numbers: names from outside are no file names here.
 
-    def __init__(self, folder: Path, dataset: Dataset, count: int) -> None:
-        self._folder, self._dataset = folder, dataset
+    One that is ``broken`` and may be skipped has no pictures.
+    """
+
+    def __init__(self, folder: Path, dataset: Dataset, count: int, broken: Skip | None = None) -> None:
+        self._folder, self._dataset, self._broken = folder, dataset, broken
         places = np.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().astype(int)
         self._indices = sorted(set(places.tolist()))
 
     def write_sources(self) -> None:
         """The images, their labels, and which image each number stands for."""
-        for number, index in enumerate(self._indices):
-            image, label = read_pair(self._dataset, index)
+        for number, _, image, label in self._pairs():
             save_png(image, self._folder / f"{number:02d}-image.png")
             save_png(palette_image(label.copy(), self._dataset.classes), self._folder / f"{number:02d}-label.png")
         with replacing(self._folder / "names.json") as partial:
@@ -38,10 +43,21 @@ class Previews:
             partial.write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
     def write(self, step: int, predict: Predictor, weigh: Weigher) -> None:
-        for number, index in enumerate(self._indices):
-            image, label = read_pair(self._dataset, index)
+        for number, index, image, label in self._pairs():
             stem = self._folder / f"{number:02d}-step-{step:07d}"
             prediction = palette_image(predict(image), self._dataset.classes)
             save_png(prediction, stem.with_name(f"{stem.name}.png"))
             grey = (weigh(image, label, index).weights * WEIGHT_UNIT).round().clip(max=255).astype(np.uint8)
             save_png(Image.fromarray(grey), stem.with_name(f"{stem.name}-weights.png"))
+
+    def _pairs(self) -> Iterator[tuple[int, int, Image.Image, Pixels]]:
+        """Number, index, image and label."""
+        for number, index in enumerate(self._indices):
+            try:
+                image, label = read_pair(self._dataset, index)
+            except BrokenFileError as error:
+                if self._broken is None:
+                    raise
+                self._broken(error)
+                continue
+            yield number, index, image, label

@@ -85,6 +85,7 @@ FREE_TO_CHANGE = {
     "data.cache",
     "data.workers",
     "data.timeout",
+    "data.skip_broken",  # where files are whole it does nothing, and where one is not there is no other run to equal
     "model.weights",
     "train.keep_last",
     "train.keep_steps",

@@ -21,8 +21,9 @@ from losspool.segmentation.checkpoint import newest_checkpoint, prune, write_che
 from losspool.segmentation.config import Config
 from losspool.segmentation.console import console, plain, progress_bar
 from losspool.segmentation.data.augment import Augmentation
+from losspool.segmentation.data.broken import Teller
 from losspool.segmentation.data.index import class_index
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.errors import BrokenFileError, UserError
 from losspool.segmentation.evaluate import Predictor, Scores, score
 from losspool.segmentation.interrupt import Interrupt, Interrupted
 from losspool.segmentation.journal import MetricsFile, describe_run, described
@@ -52,6 +53,8 @@ class State:
     """Time spent so far, resumptions included."""
     compute: float = 0.0
     """The part of it in forward, loss, backward and optimiser; the rest is data, counting, validation and files."""
+    skipped: int = 0
+    """Crops that were replaced because their image is broken."""
 
 
 class Trainer:
@@ -78,15 +81,17 @@ class Trainer:
         stored = newest_checkpoint(self.folder.checkpoints) if resume else None
 
         self.data, self.val_data = split_of(config, config.data.train), split_of(config, config.data.val)
+        self._tell_broken = Teller(silent=not self.main)
+        broken = self._tell_broken if config.data.skip_broken else None
         with fabric.rank_zero_first(local=True):  # one builds it, the others find it in the cache
-            index = class_index(self.data, Path(config.data.cache) if config.data.cache else None)
+            index = class_index(self.data, Path(config.data.cache) if config.data.cache else None, broken)
         self.sampler = CropSampler(index, config.sampling, config.seed)
         self.model = self._model(stored)
         if self.model.spec.by_path:
             self.model.try_on(*config.data.crop)
         self._class_weights = class_weights(config.loss.name, index)
         self.criterion = Criterion(config.loss, self._class_weights).to(fabric.device)
-        self.previews = Previews(self.folder.previews, self.val_data, config.train.previews)
+        self.previews = Previews(self.folder.previews, self.val_data, config.train.previews, broken)
         self.metrics = MetricsFile(self.folder.metrics)
 
         module = self.model.module
@@ -162,8 +167,10 @@ class Trainer:
             group["lr"] = rate * decay
         seen = Observation.nothing(len(self.data.classes), fabric.device)
         images: list[str] = []
+        broken: list[BrokenFileError] = []
         for part, batch in enumerate(self._next(batches)):
             images += [self.data.names[draw.image] for draw in batch.draws]
+            broken += batch.broken
             labels = batch.labels.to(fabric.device, non_blocking=True)
             pixels = self.model.spec.preprocessing.apply(batch.images.to(fabric.device, non_blocking=True))
             if config.channels_last:
@@ -172,15 +179,18 @@ class Trainer:
                 logits = self.network(pixels)
                 result = self.criterion(logits, labels, [draw.seed for draw in batch.draws])
                 fabric.backward(result.loss / config.accumulate)
-            seen += observe(result, labels, len(self.data.classes))
+            seen += observe(result, labels, len(self.data.classes), batch.skipped)
         total = seen.reduced(fabric, stop=interrupt.signal is not None)
         if not math.isfinite(total.loss):
             raise self._not_finite(seen, images)
+        if total.skipped:  # all ranks know it, so all are here
+            self._name(broken)
         with self._computing():
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
         self.sampler.running.observe(total.counts)
         self.window += total
+        self.state.skipped += total.skipped
         self.state.step += 1
         return total.stop
 
@@ -215,6 +225,7 @@ class Trainer:
             lag=config.sampling.lag,
             pin=self.fabric.device.type == "cuda",
             timeout=config.data.timeout,
+            skip_broken=config.data.skip_broken,
         )
 
     def _log(self) -> dict[str, Any]:
@@ -228,6 +239,7 @@ class Trainer:
             "miou": float(running[self.sampler.present].mean()),
             "iou": running.tolist(),
             "probabilities": self.sampler.probabilities(running).tolist(),
+            **({"skipped": self.window.skipped} if self.config.data.skip_broken else {}),
             "time": {"seconds": round(self.state.seconds, 3), "compute": round(self.state.compute, 3)},
         }
         self.window = Observation.nothing(len(self.data.classes), self.fabric.device)
@@ -249,7 +261,7 @@ class Trainer:
             device=self.fabric.device,
         )
         mine = range(self.fabric.global_rank, len(self.val_data), self.fabric.world_size)
-        scores = score(predict, self.val_data, mine, watch)
+        scores = score(predict, self.val_data, mine, watch, self.config.data.skip_broken)
         if self.main:
             self.previews.write(self.state.step, predict, Weigher(self.config.loss, self._class_weights, predict))
         module.train()
@@ -268,7 +280,23 @@ class Trainer:
             reduced = self.fabric.all_reduce(torch.from_numpy(part).to(self.fabric.device), reduce_op="sum")
             return cast(Tensor, reduced).cpu().numpy()
 
-        return Scores(total(scores.matrix), total(scores.looks))
+        broken = None if scores.broken is None else self._name(scores.broken)
+        return Scores(total(scores.matrix), total(scores.looks), broken)
+
+    def _name(self, broken: list[BrokenFileError]) -> list[BrokenFileError]:
+        """Tell of the broken files that any rank met, and return them."""
+        everyone = [error for part in self._gathered(broken) for error in part]
+        for error in everyone:
+            self._tell_broken(error)
+        return everyone
+
+    def _gathered(self, mine: Any) -> list[Any]:
+        """What each rank has."""
+        everyone: list[Any] = [mine]
+        if self.fabric.world_size > 1:
+            everyone = [None] * self.fabric.world_size
+            torch.distributed.all_gather_object(everyone, mine)
+        return everyone
 
     def _validation_due(self) -> bool:
         due = self.state.step % self.config.train.validate_every == 0 or self._at_end()
@@ -295,6 +323,7 @@ class Trainer:
                 "processes": self.fabric.world_size,
                 "seconds": self.state.seconds,
                 "compute": self.state.compute,
+                "skipped": self.state.skipped,
                 "model": self.model.module.state_dict(),
                 "spec": self.model.spec.to_dict(),
                 "classes": self._classes(),
@@ -320,8 +349,8 @@ class Trainer:
         self.optimizer.load_state_dict(stored["optimizer"])
         self.fabric.strategy.precision.load_state_dict(stored["precision"])
         self.sampler.running.load_state_dict(stored["running"])
-        self.window = Observation(stored["window"].to(self.fabric.device), len(self.data.classes))
-        self.state = State(*(stored[each.name] for each in fields(State)))
+        self.window.values[: len(stored["window"])] = stored["window"]
+        self.state = State(*(stored.get(each.name, each.default) for each in fields(State)))
         if self.main:
             console.print(f"resumed at step {self.state.step} of {self.config.train.steps}", markup=False)
 
@@ -363,11 +392,7 @@ class Trainer:
 
     def _not_finite(self, seen: Observation, images: list[str]) -> UserError:
         mine = (self.fabric.global_rank, images) if not math.isfinite(seen.loss) else None
-        everyone: list[Any] = [mine]
-        if self.fabric.world_size > 1:
-            everyone = [None] * self.fabric.world_size
-            torch.distributed.all_gather_object(everyone, mine)
-        names = [name for entry in everyone if entry for name in entry[1]]
+        names = [name for entry in self._gathered(mine) if entry for name in entry[1]]
         return UserError(
             f"the loss is not finite at step {self.state.step + 1}, on the images {', '.join(names)}; "
             f"a lower train.lr than {self.config.train.lr:g} may help"
@@ -382,8 +407,12 @@ class Trainer:
     def _described(self) -> AbstractContextManager[None]:
         """run.json, by one process."""
         about = {**describe_run(self.config.seed, self.fabric.world_size), "classes": self._classes()}
-        end = lambda: {"step": self.state.step, "best": self.state.best}  # noqa: E731 (known only then)
-        return described(self.folder.description, about, end) if self.main else nullcontext()
+        return described(self.folder.description, about, self._end) if self.main else nullcontext()
+
+    def _end(self) -> dict[str, Any]:
+        """How far the run came, for run.json."""
+        skipped = {"skipped": self.state.skipped} if self.config.data.skip_broken else {}
+        return {"step": self.state.step, "best": self.state.best, **skipped}
 
     @contextmanager
     def _bar(self) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from losspool.segmentation.config import Config, LossConfig
 from losspool.segmentation.console import plain
+from losspool.segmentation.data.broken import Teller
 from losspool.segmentation.data.index import class_index
 from losspool.segmentation.data.protocol import IGNORE, ClassInfo, Pixels
 from losspool.segmentation.evaluate import Predictor
@@ -85,7 +86,8 @@ def weigher_of(config: Config, predict: Predictor) -> Weigher:
     weights = None
     if config.loss.name in _WEIGHTED:
         cache = Path(config.data.cache) if config.data.cache else None
-        weights = class_weights(config.loss.name, class_index(split_of(config, config.data.train), cache))
+        broken = Teller() if config.data.skip_broken else None
+        weights = class_weights(config.loss.name, class_index(split_of(config, config.data.train), cache, broken))
     return Weigher(config.loss, weights, predict)
 
 

@@ -15,8 +15,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from losspool.segmentation.console import console, plain, track
+from losspool.segmentation.data.broken import Skip
 from losspool.segmentation.data.protocol import Dataset
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.errors import BrokenFileError, UserError
 from losspool.segmentation.parallel import in_threads
 from losspool.segmentation.storage import replacing
 
@@ -51,17 +52,27 @@ class ClassIndex:
 _TABLES = tuple(field.name for field in fields(ClassIndex))
 
 
-def build(dataset: Dataset) -> ClassIndex:
-    """Read every label once, in threads."""
+def build(dataset: Dataset, broken: Skip | None = None) -> ClassIndex:
+    """Read every label once, in threads. One that is ``broken`` and may be skipped holds no class, and has no size."""
     count = len(dataset.classes)
+    faults: dict[int, BrokenFileError] = {}
 
     def entry(index: int) -> tuple[NDArray[np.int64], tuple[int, ...], list[NDArray[np.int32]]]:
-        label = dataset.label(index)
+        try:
+            label = dataset.label(index)
+        except BrokenFileError as error:
+            if broken is None:
+                raise
+            faults[index] = error
+            label = np.zeros((0, 0), np.uint8)
         pixels = np.bincount(label.ravel(), minlength=256)[:count]
         random = np.random.Generator(np.random.Philox(key=index))
         return pixels, label.shape, [_some(label, c, random) for c in range(count) if pixels[c]]
 
     entries = list(track(in_threads(entry, range(len(dataset))), len(dataset), f"Indexing {dataset.name}"))
+    for index in sorted(faults):
+        assert broken is not None
+        broken(faults[index])
     pixels = np.stack([pixels for pixels, _, _ in entries])
     kept = np.minimum(pixels, POSITIONS).ravel()
     return ClassIndex(
@@ -79,8 +90,21 @@ def _some(label: NDArray[np.uint8], wanted: int, random: np.random.Generator) ->
     return np.stack(np.divmod(found, label.shape[1]), axis=1).astype(np.int32)  # (K,) -> (K, 2)
 
 
-def class_index(dataset: Dataset, folder: Path | None = None) -> ClassIndex:
-    """From the cache if it was made from this very data, else built, and cached if that is possible."""
+def class_index(dataset: Dataset, folder: Path | None = None, broken: Skip | None = None) -> ClassIndex:
+    """From the cache if it was made from this very data, else built, and cached if that is possible.
+
+    Without the labels that are ``broken``, if they may be skipped. Such an index is not cached: it would hide them
+    from the next run.
+    """
+    try:
+        return _cached(dataset, folder)
+    except BrokenFileError:
+        if broken is None:
+            raise
+        return build(dataset, broken)
+
+
+def _cached(dataset: Dataset, folder: Path | None) -> ClassIndex:
     name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in dataset.name)[:40]
     key = f"{_VERSION}-{POSITIONS}-{dataset.fingerprint()}"
     path = (folder or cache_folder()) / f"{name}-{key}.safetensors"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PIL import Image
 
 from losspool.segmentation.data.protocol import Dataset, Pixels
-from losspool.segmentation.errors import BrokenFileError
+from losspool.segmentation.errors import BrokenFileError, UserError
 
 
 def read_pair(dataset: Dataset, index: int) -> tuple[Image.Image, Pixels]:
@@ -16,3 +16,15 @@ def read_pair(dataset: Dataset, index: int) -> tuple[Image.Image, Pixels]:
         rows, columns = label.shape
         raise BrokenFileError(name, f"the image is {image.width}×{image.height}, its label {columns}×{rows}")
     return image, label
+
+
+def read_next_pair(dataset: Dataset, index: int) -> tuple[int, Image.Image, Pixels, list[BrokenFileError]]:
+    """The first pair that can be read, of ``index`` and those after it, all the way round; and what is wrong before."""
+    broken: list[BrokenFileError] = []
+    for offset in range(len(dataset)):
+        at = (index + offset) % len(dataset)
+        try:
+            return at, *read_pair(dataset, at), broken
+        except BrokenFileError as error:
+            broken.append(error)
+    raise UserError(f"{dataset.name}: not one image can be read; {broken[0]}")
