@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
+from reprlib import repr as short  # what is given may be endless
 from typing import Any, get_type_hints
 
 import yaml
@@ -15,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from losspool.segmentation.config import METHODS, Config
 from losspool.segmentation.errors import UserError
-from losspool.segmentation.yaml_file import read_yaml
+from losspool.segmentation.yaml_file import parse_yaml, read_yaml
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
@@ -40,7 +42,8 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
     if resolved and method != recipe.get("method"):
         resolved = False
         for section, field in (("loss", "name"), ("sampling", "mix")):  # they were the old method's
-            recipe.get(section, {}).pop(field, None)
+            if isinstance(recipe.get(section), dict):
+                recipe[section].pop(field, None)
     named = recipe["loss"].get("name") if isinstance(recipe.get("loss"), dict) else None
     if not resolved and named not in (None, METHODS[method]["loss.name"]):
         raise UserError(f"{path}: loss.name {named!r} is not that of method {method!r}; name a method that has it")
@@ -75,8 +78,8 @@ def _override(text: str) -> tuple[str, Any]:
     if _is_text(key):
         return key, None if value == "null" else value  # a path such as 1e5 or no is meant as it stands
     try:
-        return key, yaml.safe_load(value)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        return key, parse_yaml(value)
+    except ValueError:
         return key, value  # a text such as a path with a colon
 
 
@@ -121,7 +124,7 @@ def _prepared(values: Any, key: str = "") -> Any:
     if not _is_text(key) and "e" in values.lower():
         with suppress(ValueError):
             return float(values)
-    return values.replace("${", "\\${")
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", values)  # a backslash before ${ is one that escapes, unless doubled
 
 
 def _refuse_unknown(kind: Any, values: Any, where: str, prefix: str) -> None:
@@ -134,6 +137,19 @@ def _refuse_unknown(kind: Any, values: Any, where: str, prefix: str) -> None:
             if not isinstance(value, dict):
                 raise UserError(f"{where}: {full} holds settings by name, got {value!r}")
             _refuse_unknown(section, value, where, f"{full}.")
+        else:
+            _check_value(where, full, value)
+
+
+def _check_value(where: str, key: str, value: Any) -> None:
+    """What no field takes, and OmegaConf would let pass, leave out or fail on."""
+    if isinstance(value, dict):
+        raise UserError(f"{where}: {key} is a value and has no settings of its own, got {short(value)}")
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, dict | list):
+            raise UserError(f"{where}: {key} holds plain values, got {short(each)}")
+        if each == "???":  # OmegaConf's sign for a value that is yet to come
+            raise UserError(f"{where}: {key} cannot be '???'")
 
 
 def _known(where: str, name: str, names: Any) -> None:

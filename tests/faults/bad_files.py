@@ -1,0 +1,49 @@
+"""What a file from outside may hold, and what may leave its reader."""
+
+import contextlib
+import resource
+import warnings
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from losspool.segmentation.errors import UserError
+
+many = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+def damaged(files):
+    """Files cut short, with bytes replaced and pieces repeated."""
+    place = st.integers(0, 1 << 16)
+    edits = st.lists(st.tuples(place, st.binary(max_size=8), st.integers(0, 12)), max_size=6)
+
+    def apply(content, edits, keep):
+        for where, inserted, removed in edits:
+            at = where % (len(content) + 1)
+            content = content[:at] + inserted + content[at + removed :]
+        return content[:keep] if keep is not None else content
+
+    return st.builds(apply, st.sampled_from(files), edits, st.none() | place)
+
+
+def read_or_refused(read):
+    """What was read, or None where a sentence told the user what to mend. Whatever else is raised, leaves."""
+    with warnings.catch_warnings():  # Pillow's, of odd files
+        warnings.simplefilter("ignore")
+        try:
+            return read()
+        except UserError:
+            return None
+
+
+@contextlib.contextmanager
+def bounded_memory(more):
+    """As much address space as the process has, and ``more`` bytes: beyond that an allocation fails."""
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (size + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
