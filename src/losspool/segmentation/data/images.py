@@ -17,6 +17,9 @@ from losspool.segmentation.errors import BrokenFileError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 
+# The formats of these suffixes, whatever a file is called: of the others one would start Ghostscript.
+_FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
+
 # What Pillow's decoders raise on damaged files, beyond its own OSError.
 _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, struct.error, zlib.error)
 
@@ -25,7 +28,7 @@ _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, Typ
 def opened(path: Path) -> Iterator[Image.Image]:
     """The file as a Pillow image, not yet decoded; decode it inside, so that damage is named."""
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=_FORMATS) as image:
             yield image
     except FileNotFoundError:
         raise BrokenFileError(path, "the file does not exist") from None
