@@ -1,0 +1,55 @@
+"""A fiftieth of the generated problems of fuzz_pooling.py, and that it would notice."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+
+from faults.fuzz_pooling import DisagreementError, fuzz
+from faults.pooling_problems import make
+from losspool import solver
+
+PROBLEMS, SEED = 2000, 1
+
+
+def test_none_of_2000_problems_disagrees_with_the_reference():
+    assert sum(1 for _ in fuzz(PROBLEMS, SEED)) == PROBLEMS
+
+
+def test_the_problems_are_of_every_kind_and_the_same_every_time():
+    seen = Counter()
+    for number in range(PROBLEMS):
+        problem = make(SEED, number)
+        near_one = 1 < problem.p <= 1.01
+        seen.update([problem.values.dtype, problem.scope, type(problem.m), problem.mask is None, near_one])
+        seen.update([float(problem.p)] if problem.p in (1, math.inf) else [])
+        seen["not finite"] += int("not finite" in problem.kind)
+        seen["zeros"] += int("zeros" in problem.kind)
+        seen["weights"] += int("weight" in problem.options)
+        seen["logits"] += int(problem.target is not None)
+    kinds = [torch.float16, torch.bfloat16, torch.float32, torch.float64, "image", "batch", "global", int, float]
+    for kind in [*kinds, True, False, 1.0, math.inf, "not finite", "zeros", "weights", "logits"]:
+        assert seen[kind] >= 20, kind
+    assert str(make(SEED, 7)) == str(make(SEED, 7)) != str(make(SEED + 1, 7))
+
+
+def _slightly_larger(real):
+    return lambda *arguments: real(*arguments) * (1 + 1e-5)
+
+
+def _without_room(real):
+    return lambda losses, solution, p: real(losses, solution._replace(log_scale=solution.log_scale * 0), p)
+
+
+def _blind_to_infinity(real):
+    return lambda *arguments, **options: real(*arguments, **options)._replace(broken=torch.zeros(1, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("_bound", _slightly_larger), ("weights", _without_room), ("solve", _blind_to_infinity)]
+)
+def test_a_solver_that_is_wrong_is_noticed(monkeypatch, name, wrong):
+    monkeypatch.setattr(solver, name, wrong(getattr(solver, name)))
+    with pytest.raises(DisagreementError, match=r"problem \d+: "):
+        list(fuzz(200, SEED))
