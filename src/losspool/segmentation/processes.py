@@ -6,6 +6,8 @@ import os
 
 import torch
 from lightning_fabric import Fabric
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from losspool.segmentation.errors import UserError
 
@@ -23,5 +25,18 @@ def join(precision: str) -> Fabric:
         num_nodes=world // local,
         precision=precision,  # type: ignore[arg-type]  # one of PRECISIONS
     )
+    if world == local > 1 and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0:
+        _meet_anew("nccl" if accelerated else "gloo")
     fabric.launch()
     return fabric
+
+
+def _meet_anew(backend: str) -> None:
+    """Restarted processes must not find each other by the addresses of those that died.
+
+    torchrun on one machine keeps its store through restarts, addresses included: about every second restart was refused
+    or hung. On several machines the count of restarts may differ between them, so there it is left to torchrun.
+    """
+    store, rank, world = next(rendezvous("env://"))
+    own = PrefixStore(f"restart-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    torch.distributed.init_process_group(backend, store=own, rank=rank, world_size=world)
