@@ -12,7 +12,7 @@ import yaml
 
 from losspool.lab.executors import executor
 from losspool.lab.executors.local import LocalExecutor
-from losspool.lab.executors.task import Processes, Task, run_task
+from losspool.lab.executors.task import Task, run_task
 from losspool.lab.grid import read_grid
 from losspool.segmentation.config import METHODS
 from losspool.segmentation.errors import UserError
@@ -211,7 +211,7 @@ def test_a_log_of_names_that_are_no_text(tmp_path):
 
 
 def task(tmp_path, *commands, threads=1):
-    return Task("t", commands, tmp_path / "logs" / "t.log", tmp_path, threads)
+    return Task("t", commands, tmp_path / "logs" / "t.log", tmp_path, tmp_path / "stop", threads)
 
 
 def test_a_task_ends_at_its_first_failing_command(tmp_path):
@@ -222,9 +222,8 @@ def test_a_task_ends_at_its_first_failing_command(tmp_path):
 
 
 def test_a_task_that_was_stopped_starts_nothing(tmp_path):
-    processes = Processes()
-    processes.stop()
-    assert run_task(task(tmp_path, ("train", "--help")), processes).message == "stopped"
+    (tmp_path / "stop").touch()
+    assert run_task(task(tmp_path, ("train", "--help"))).message == "stopped"
     assert (tmp_path / "logs" / "t.log").read_bytes() == b""
 
 

@@ -16,6 +16,8 @@ from losspool.lab.tables.formats import comma_separated, formatted, markdown
 from losspool.lab.tables.from_runs import run_tables
 from losspool.lab.tables.questions import rare_classes
 from losspool.lab.variants import compare
+from losspool.segmentation.config import DataConfig
+from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import UserError
 
@@ -120,6 +122,48 @@ def test_sensitivity(tmp_path):
     assert float(found["Δ to base_plus"]) == pytest.approx(mean)
     assert float(found["95 % interval, low"]) == pytest.approx(low)
     assert float(found["95 % interval, high"]) == pytest.approx(high)
+
+
+def test_the_papers_numbers_stand_beside_ours_where_the_data_are_the_same(tmp_path):
+    cityscapes = DataConfig("cityscapes", "/data")
+    write_lab_run(tmp_path / "base_plus", lab_config("base_plus", data=cityscapes), previews=False)
+    for p in (1.3, 1.7, 5.0):
+        write_lab_run(tmp_path / f"p{p}", lab_config("lmp", p=p, data=cityscapes), previews=False)
+    table = tables(tmp_path, "sensitivity", baseline="base_plus")["sensitivity-p"]
+    assert [(row[0].text, row[-1].text) for row in table.rows] == [
+        ("1.3", "74.64 ± 0.10"),
+        ("1.7", "74.57 ± 0.17"),
+        ("5", "–"),
+        ("base_plus", "73.13 ± 0.03"),
+    ]
+    for m, p in (("10%", 1.3), ("25%", 1.3), ("33%", 1.3)):
+        write_lab_run(tmp_path / "m" / m[:-1], lab_config("lmp", m=m, p=p, data=cityscapes), previews=False)
+    table = tables(tmp_path / "m", "sensitivity")["sensitivity-m"]
+    assert [row[-1].text for row in table.rows] == ["74.09 ± 0.22", "74.64 ± 0.10", "–"]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "printed"), [("cityscapes", "75.06 ± 0.09"), ("voc", "76.29 ± 0.02"), ("camvid", None)]
+)
+def test_the_papers_methods_and_classes(dataset, printed, tmp_path):
+    for method in ("base", "base_plus", "lmp", "focal"):
+        write_lab_run(tmp_path / method, lab_config(method, data=DataConfig(dataset, "/data")), previews=False)
+    found = tables(tmp_path, "methods", "classes")
+    if printed is None:
+        assert "paper" not in found["methods"].columns
+        return
+    column = {row[0].text: row[-1].text for row in found["methods"].rows}
+    assert column["lmp"] == printed
+    assert column["focal"] == "–"
+
+
+def test_the_papers_classes(tmp_path):
+    for method in ("base_plus", "lmp"):
+        config = lab_config(method, data=DataConfig("cityscapes", "/data"))
+        write_lab_run(tmp_path / method, config, classes=CITYSCAPES, previews=False)
+    found = rows(tables(tmp_path, "classes")["classes"])
+    assert (found["lmp paper"]["rider"], found["lmp paper"]["Mean"]) == ("60.76", "75.06")
+    assert found["base_plus paper"]["train"] == "67.77"
 
 
 def test_shares_are_sorted_by_size(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 from losspool.lab.executors import Executor, Outcome, Task
 from losspool.lab.grid import Job
 from losspool.lab.progress import Progress
+from losspool.segmentation.errors import UserError
 from losspool.segmentation.interrupt import Interrupt
 
 _POLL = 0.5
@@ -39,8 +40,14 @@ def run_jobs(jobs: Sequence[Job], run_with: Executor, *, threads: int, logs: Pat
     Raises :class:`losspool.segmentation.interrupt.Interrupted` when a signal ended it early; nothing runs on then.
     """
     result, by_name = Result(), {job.name: job for job in jobs}
+    folder, stop = logs.absolute(), logs.absolute() / ".stop"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stop.unlink(missing_ok=True)  # of a runner that was killed while it stopped
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror})") from None
     tasks = {
-        job.name: Task(job.name, tuple(job.missing), (logs / f"{job.name}.log").absolute(), Path.cwd(), threads)
+        job.name: Task(job.name, tuple(job.missing), folder / f"{job.name}.log", Path.cwd(), stop, threads)
         for job in jobs
         if job.missing
     }
@@ -63,6 +70,7 @@ def run_jobs(jobs: Sequence[Job], run_with: Executor, *, threads: int, logs: Pat
                 interrupt.check()
         finally:
             run_with.stop()
+            stop.unlink(missing_ok=True)
     result.finished = [job for job in jobs if not job.missing]
     return result
 

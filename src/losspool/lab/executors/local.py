@@ -6,8 +6,9 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from losspool.lab.executors.task import Outcome, Processes, Task, run_task
+from losspool.lab.executors.task import Outcome, Task, run_task
 
 
 class LocalExecutor:
@@ -16,27 +17,26 @@ class LocalExecutor:
     def __init__(self, jobs: int, gpus: int = 0) -> None:
         self._jobs, self._gpus = jobs, gpus
         self._ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        self._running: list[Processes] = []
+        self._stops: set[Path] = set()
         self._workers: list[threading.Thread] = []
 
     def start(self, tasks: Sequence[Task]) -> None:
         waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
         for task in tasks:
+            self._stops.add(task.stop)
             waiting.put(task)
         for slot in range(min(self._jobs, len(tasks))):
-            processes = Processes()
             gpu = slot % self._gpus if self._gpus else None
-            worker = threading.Thread(target=self._work, args=(waiting, processes, gpu), daemon=True)
-            self._running.append(processes)
+            worker = threading.Thread(target=self._work, args=(waiting, gpu), daemon=True)
             self._workers.append(worker)
             worker.start()
 
-    def _work(self, waiting: queue.SimpleQueue[Task], processes: Processes, gpu: int | None) -> None:
+    def _work(self, waiting: queue.SimpleQueue[Task], gpu: int | None) -> None:
         with contextlib.suppress(queue.Empty):
-            while not processes.stopped:
+            while True:
                 task = waiting.get_nowait()
                 try:
-                    self._ended.put(run_task(task, processes, gpu))
+                    self._ended.put(run_task(task, gpu))
                 except Exception as error:  # whatever it is, the runner waits for a word
                     self._ended.put(Outcome(task.name, -1, f"cannot be started ({error})"))
 
@@ -47,7 +47,7 @@ class LocalExecutor:
                 yield self._ended.get_nowait()
 
     def stop(self) -> None:
-        for processes in self._running:
-            processes.stop()
+        for stop in self._stops:
+            stop.touch()
         for worker in self._workers:
             worker.join()

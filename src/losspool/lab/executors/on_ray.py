@@ -11,7 +11,7 @@ from losspool.lab.executors.task import Outcome, Task, run_task
 from losspool.segmentation.errors import UserError
 
 _PATIENCE = 60.0
-"""Seconds that cancelled tasks have to end in good order."""
+"""Seconds that tasks have to end in good order."""
 
 
 class RayExecutor:
@@ -54,9 +54,9 @@ class RayExecutor:
                 yield Outcome(task.name, -1, str(error).splitlines()[0])
 
     def stop(self) -> None:
-        for reference in self._pending:
-            self._ray.cancel(reference)
-        if self._pending:  # they save their state
+        for task in self._pending.values():
+            task.stop.touch()
+        if self._pending:  # those that run save their state, the others do not begin
             self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=_PATIENCE)
         self._pending.clear()
         self._ray.shutdown()

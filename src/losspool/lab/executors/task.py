@@ -7,10 +7,9 @@ import os
 import shlex
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +28,8 @@ class Task:
     log: Path
     folder: Path
     """Where the commands run: paths in them are relative to it."""
+    stop: Path
+    """While a file of this name is there, nothing runs: the one word that reaches every machine of a cluster."""
     threads: int
     """Of the CPU, for each command. Sums in another order end in other digits, so results depend on it."""
 
@@ -55,24 +56,8 @@ class Executor(Protocol):
         """Ask everything that runs to save its state and end, and wait for it."""
 
 
-@dataclass
-class Processes:
-    """The process of a task, for as long as it runs: whoever wants it to stop reaches it here."""
-
-    current: subprocess.Popen[bytes] | None = None
-    stopped: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def stop(self) -> None:
-        with self.lock:
-            self.stopped = True
-            if self.current is not None:
-                self.current.terminate()
-
-
-def run_task(task: Task, processes: Processes | None = None, gpu: int | None = None) -> Outcome:
-    """Run the commands to the end, or to the first that fails."""
-    processes = processes or Processes()
+def run_task(task: Task, gpu: int | None = None) -> Outcome:
+    """Run the commands to the end, to the first that fails, or until somebody asks to stop."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(task.threads)}
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
@@ -80,42 +65,38 @@ def run_task(task: Task, processes: Processes | None = None, gpu: int | None = N
     code = 0
     with open(task.log, "ab") as log:
         for command in task.commands:
-            with processes.lock:
-                if processes.stopped:
-                    return Outcome(task.name, -1, "stopped")
-                log.write(f"$ losspool {shlex.join(command)}\n".encode(errors="surrogateescape"))
-                log.flush()
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "losspool.lab.job", *command],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    cwd=task.folder,
-                    start_new_session=True,  # Ctrl-C is for the runner, which stops its tasks in order
-                )
-                processes.current = process
-            try:
-                code = _wait(process)
-            finally:
-                if process.stdin:
-                    with contextlib.suppress(OSError):
-                        process.stdin.close()
+            if task.stop.exists():
+                return Outcome(task.name, -1, "stopped")
+            log.write(f"$ losspool {shlex.join(command)}\n".encode(errors="surrogateescape"))
+            log.flush()
+            process = subprocess.Popen(
+                [sys.executable, "-m", "losspool.lab.job", *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=task.folder,
+                start_new_session=True,  # Ctrl-C is for the runner, which stops its tasks in order
+            )
+            code = _wait(process, task.stop)
             if code:
                 break
     return Outcome(task.name, code, _last_line(task.log) if code else "")
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """For its end. Whoever cancels this task raises an exception here: the process then saves its state and ends."""
+def _wait(process: subprocess.Popen[bytes], stop: Path) -> int:
+    """For its end. Asked to stop, it saves its state first."""
     try:
-        while process.poll() is None:  # Ray's way to cancel would not wake a process that waits in the system
+        while process.poll() is None and not stop.exists():
             time.sleep(_POLL)
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
-    return process.returncode
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        code = process.wait()
+        if process.stdin:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+    return code
 
 
 def _last_line(log: Path) -> str:

@@ -80,17 +80,16 @@ def methods(statistics: Statistics) -> Table | None:
 def classes(statistics: Statistics) -> Table | None:
     """Table 3."""
     comparison = statistics.comparison
-    entries = []
+    names, entries = [info.name for info in comparison.classes], []
     for variant in comparison.variants:
         gains = (
             [*statistics.class_gains(variant), statistics.gain(variant)] if variant is not comparison.baseline else ()
         )
         rows = paper.TABLE3.get(variant.config.data.name, {}).get(variant.label)
-        printed = rows.mean if rows else ()
+        printed = rows.mean if rows and tuple(names) == paper.CLASSES[variant.config.data.name] else ()
         entries.append(
             ClassEntry(variant.label, statistics.class_scores(variant), statistics.score(variant), gains, printed)
         )
-    names = [info.name for info in comparison.classes]
     return class_table(names, entries, _notes(comparison))
 
 
