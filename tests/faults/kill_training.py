@@ -1,6 +1,6 @@
 """Kill a short training at random moments, resume it, and compare with an undisturbed one.
 
-    python tests/faults/kill_training.py --kills 50
+    PYTHONPATH=tests python tests/faults/kill_training.py --kills 50
 
 Each trial is a training of its own, killed once with SIGKILL at a random moment between its start and its end.
 Writing a checkpoint is slowed down, so that many of the moments fall into it. Afterwards every checkpoint must be
