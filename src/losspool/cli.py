@@ -60,6 +60,7 @@ def train(
 ) -> None:
     """Train a network."""
     from losspool.segmentation.interrupt import Interrupted
+    from losspool.segmentation.processes import part
     from losspool.segmentation.recipes import load_config
     from losspool.segmentation.train import Trainer
 
@@ -77,6 +78,7 @@ def train(
             told = f"stopped at step {trainer.state.step}; go on with: {again}"
             console.print(plain(told), markup=False, soft_wrap=True)
         raise typer.Exit(128 + stopped.signal) from None
+    part()
     if trainer.main:
         console.print(plain(f"finished: {folder}"), markup=False, soft_wrap=True)
 
