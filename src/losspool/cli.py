@@ -19,6 +19,7 @@ from losspool.lab import commands as lab_commands
 from losspool.segmentation import commands
 from losspool.segmentation.console import console, plain
 from losspool.segmentation.errors import UserError
+from losspool.segmentation.leaving import leaving
 
 app = typer.Typer(
     help="Train segmentation networks with loss max-pooling.",
@@ -60,7 +61,6 @@ def train(
 ) -> None:
     """Train a network."""
     from losspool.segmentation.interrupt import Interrupted
-    from losspool.segmentation.processes import part
     from losspool.segmentation.recipes import load_config
     from losspool.segmentation.train import Trainer
 
@@ -78,7 +78,6 @@ def train(
             told = f"stopped at step {trainer.state.step}; go on with: {again}"
             console.print(plain(told), markup=False, soft_wrap=True)
         raise typer.Exit(128 + stopped.signal) from None
-    part()
     if trainer.main:
         console.print(plain(f"finished: {folder}"), markup=False, soft_wrap=True)
 
@@ -143,11 +142,12 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? where it lacks a letter
-    try:
-        app(prog_name="losspool")
-    except UserError as error:
-        console.print(plain(f"error: {error}"), markup=False, soft_wrap=True)
-        sys.exit(2)
+    with leaving():
+        try:
+            app(prog_name="losspool")
+        except UserError as error:
+            console.print(plain(f"error: {error}"), markup=False, soft_wrap=True)
+            sys.exit(2)
 
 
 if __name__ == "__main__":

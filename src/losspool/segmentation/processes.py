@@ -31,13 +31,6 @@ def join(precision: str) -> Fabric:
     return fabric
 
 
-def part() -> None:
-    """At the end of a run. Threads of gloo that are still there when the interpreter ends may abort it."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
-
-
 def _meet_anew(backend: str) -> None:
     """Restarted processes must not find each other by the addresses of those that died.
 
