@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from losspool.segmentation.console import console, plain
+from losspool.segmentation.console import plain, say
 from losspool.segmentation.errors import UserError
 
 if TYPE_CHECKING:
@@ -76,14 +76,14 @@ def run(
     try:
         result = run_jobs(planned, run_with, threads=share, logs=folder / "logs")
     except Interrupted as stopped:
-        _say("stopped; the same command goes on where it was")
+        say("stopped; the same command goes on where it was")
         raise typer.Exit(128 + stopped.signal) from None
     try:
         if result.finished:
             _finish(plan, planned, result.finished, folder)
     finally:
         for name, message in result.failed.items():
-            _say(f"failed: {name}: {message} (all it said: {folder / 'logs' / f'{name}.log'})")
+            say(f"failed: {name}: {message} (all it said: {folder / 'logs' / f'{name}.log'})")
     if result.failed:
         raise typer.Exit(1)
 
@@ -178,7 +178,7 @@ def _finish(plan: Grid, planned: Sequence[Job], finished: Sequence[Job], folder:
         meant = [variant for variant in comparison.variants if folders & {run.folder for run in variant.runs}]
         comparison = replace(comparison, baseline=meant[0] if meant else comparison.baseline)
         if not meant:
-            _say(f"no run of the baseline {plan.baseline!r} is finished: compared with {comparison.baseline.label!r}")
+            say(f"no run of the baseline {plan.baseline!r} is finished: compared with {comparison.baseline.label!r}")
     tables = run_tables(comparison)
     _show(tables)
     for sentence in rare_classes(Statistics(comparison)):
@@ -215,7 +215,3 @@ def _list(jobs: Sequence[Job]) -> None:
             print(plain(f"  losspool {shlex.join(words)}"))
     left = sum(bool(job.missing) for job in jobs)
     print(f"{len(jobs)} runs, {left} of them to run")
-
-
-def _say(words: str) -> None:
-    console.print(plain(words), markup=False, soft_wrap=True)

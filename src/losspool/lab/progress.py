@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from losspool.lab.grid import Job
-from losspool.segmentation.console import console, plain
+from losspool.segmentation.console import console, plain, say
 
 _TAIL = 1 << 16
 _EVERY = 20.0
@@ -71,7 +71,7 @@ class Progress:
         row.look()
         row.state = state
         if self._live is None:
-            _say(row.words)
+            say(row.words)
 
     def update(self) -> None:
         running = [row for row in self.rows.values() if row.state == "running"]
@@ -80,7 +80,7 @@ class Progress:
         if self._live is None and time.monotonic() - self._told > _EVERY:
             self._told = time.monotonic()
             for row in running:
-                _say(row.words)
+                say(row.words)
 
     def table(self) -> Table:
         """Those that run first; of many, as many as the terminal is high."""
@@ -96,10 +96,6 @@ class Progress:
         done = sum(row.state == "finished" for row in rows)
         table.caption = f"{done} of {len(rows)} runs finished"
         return table
-
-
-def _say(words: str) -> None:
-    console.print(plain(words), markup=False, soft_wrap=True)
 
 
 def _last_lines(path: Path) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from losspool.segmentation.config import Config
-from losspool.segmentation.console import console, plain
+from losspool.segmentation.console import say
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.journal import read_metrics
@@ -114,7 +114,7 @@ def find_runs(paths: Iterable[Path]) -> list[Run]:
         if run is not None and run.validations:
             runs.append(run)
         else:
-            console.print(plain(f"left out: {folder} has no validation yet"), markup=False, soft_wrap=True)
+            say(f"left out: {folder} has no validation yet")
     return runs
 
 

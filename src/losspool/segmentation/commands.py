@@ -68,7 +68,7 @@ def predict(
     """Predict images, or show where the run's loss looks in images that have a label."""
     from rich.console import Console
 
-    from losspool.segmentation.console import console, plain
+    from losspool.segmentation.console import plain, say
     from losspool.segmentation.errors import UserError
     from losspool.segmentation.inference import changed, check_classes, load_one, predictor, run_folder
     from losspool.segmentation.predict import parse_formats, predict_images
@@ -103,7 +103,7 @@ def predict(
     if faults and len(sources) == 1:
         raise UserError(faults[0])
     for fault in faults:
-        console.print(plain(f"fault: {fault}"), markup=False, soft_wrap=True)
+        say(f"fault: {fault}")
     output.print(plain(f"{len(sources) - len(faults)} images predicted: {out}"), markup=False, soft_wrap=True)
     if faults:
         raise typer.Exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TypeVar
 
 from rich.console import Console
@@ -10,7 +11,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 Item = TypeVar("Item")
 
-console = Console(stderr=True, highlight=False, emoji=False)
+
+class _Console(Console):
+    """A training goes on when whoever reads its words has gone, or their disk is full."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True  # Rich would end the program here
+
+
+console = _Console(stderr=True, highlight=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """A line for whoever watches. Names in it come from outside, so it is shown as it is, see :func:`plain`."""
+    with suppress(OSError):
+        console.print(plain(text), markup=False, soft_wrap=True)
 
 
 def progress_bar() -> Progress:

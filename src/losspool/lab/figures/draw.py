@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from losspool.lab import style
 from losspool.lab.figures import evolution, gain, norm_balls, optimal_weights
 from losspool.lab.variants import Comparison
-from losspool.segmentation.console import console, plain
+from losspool.segmentation.console import say
 from losspool.segmentation.errors import UserError
 
 _OF_THE_LOSS = {"fig1": norm_balls.draw, "fig2": optimal_weights.draw}
@@ -34,7 +34,7 @@ def write_figures(folder: Path, comparison: Comparison | None, only: Sequence[st
             except UserError as error:
                 if only:
                     raise
-                console.print(plain(f"left out: {name}, {error}"), markup=False, soft_wrap=True)
+                say(f"left out: {name}, {error}")
             else:
                 written += style.save(figure, folder / name, ".png", ".svg")
     return written

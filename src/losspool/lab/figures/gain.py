@@ -14,7 +14,7 @@ from losspool.lab.figures.choice import best, others
 from losspool.lab.figures.labels import name_points
 from losspool.lab.statistics import CONFIDENCE, Statistics
 from losspool.lab.variants import Comparison, Variant
-from losspool.segmentation.console import console, plain
+from losspool.segmentation.console import plain, say
 from losspool.segmentation.errors import UserError
 
 MOST_PANELS = 3
@@ -64,7 +64,7 @@ def draw(comparison: Comparison) -> Figure:
             axes, [(each.pixels, each.gain) for each in row], [each.name for each in row], size=_SMALL
         )
         if unnamed:
-            _say(f"fig3 has no room for the names of: {', '.join(unnamed)}")
+            say(f"fig3 has no room for the names of: {', '.join(unnamed)}")
     return figure
 
 
@@ -76,7 +76,7 @@ def _shown(statistics: Statistics) -> tuple[dict[str, list[ClassGain]], int]:
     if not paired:
         raise UserError(f"no other variant shares a seed and a class with {comparison.baseline.label}")
     for label in [label for label, row in gains.items() if not row]:
-        _say(f"left out of fig3: {label} shares no seed and class with {comparison.baseline.label}")
+        say(f"left out of fig3: {label} shares no seed and class with {comparison.baseline.label}")
     chosen = paired if len(paired) <= MOST_PANELS else (best(statistics, paired),)
     return {variant.label: gains[variant.label] for variant in chosen}, len(paired)
 
@@ -140,7 +140,3 @@ def _counted(pixels: float, _: int) -> str:
 
 def _points(score: float | None) -> float | None:
     return None if score is None else 100 * score
-
-
-def _say(text: str) -> None:
-    console.print(plain(text), markup=False, soft_wrap=True)

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from losspool.lab.preview_files import evenly, image_names, predicted_steps, read_palette, read_picture
-from losspool.segmentation.console import console, plain
+from losspool.segmentation.console import say
 from losspool.segmentation.data.protocol import Pixels
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.pictures import heat_image
@@ -149,7 +149,7 @@ def _readable(path: Path, read: Callable[[Path], Image.Image] = read_picture) ->
     try:
         return read(path)
     except UserError as error:
-        console.print(plain(f"left out: {error}"), markup=False, soft_wrap=True)
+        say(f"left out: {error}")
         return None
 
 

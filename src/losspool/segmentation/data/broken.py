@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from losspool.segmentation.console import console, plain
+from losspool.segmentation.console import say
 from losspool.segmentation.errors import BrokenFileError
 
 Skip = Callable[[BrokenFileError], None]
@@ -21,4 +21,4 @@ class Teller:
     def __call__(self, error: BrokenFileError) -> None:
         if not self._silent and str(error) not in self._told:
             self._told.add(str(error))
-            console.print(plain(f"skipped: {error}"), markup=False, soft_wrap=True)
+            say(f"skipped: {error}")

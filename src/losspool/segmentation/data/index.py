@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from losspool.segmentation.console import console, plain, track
+from losspool.segmentation.console import say, track
 from losspool.segmentation.data.broken import Skip
 from losspool.segmentation.data.protocol import Dataset
 from losspool.segmentation.errors import BrokenFileError, UserError
@@ -113,13 +113,13 @@ def _cached(dataset: Dataset, folder: Path | None) -> ClassIndex:
     except FileNotFoundError:
         pass
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        _tell(f"{path}: cannot be used, the index is built anew ({error})")
+        say(f"{path}: cannot be used, the index is built anew ({error})")
     index = build(dataset)
     try:
         with replacing(path) as partial:
             partial.write_bytes(_encoded(index, key))
     except UserError as error:
-        _tell(f"{error}; the index will be built again next time")
+        say(f"{error}; the index will be built again next time")
     return index
 
 
@@ -129,10 +129,6 @@ def cache_folder() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "losspool"
     except RuntimeError:
         return Path(tempfile.gettempdir()) / "losspool"
-
-
-def _tell(text: str) -> None:
-    console.print(plain(text), markup=False, soft_wrap=True)
 
 
 def _encoded(index: ClassIndex, key: str) -> bytes:
