@@ -17,7 +17,7 @@ from rich.console import Console
 
 from losspool.lab import commands as lab_commands
 from losspool.segmentation import commands
-from losspool.segmentation.console import console, plain
+from losspool.segmentation.console import plain, say
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.leaving import leaving
 
@@ -76,10 +76,10 @@ def train(
             words = [shlex.quote(str(word)) for word in (recipe, *(overrides or []), "--out", folder, "--resume")]
             again = " ".join([*start, "train", *words])
             told = f"stopped at step {trainer.state.step}; go on with: {again}"
-            console.print(plain(told), markup=False, soft_wrap=True)
+            say(told)
         raise typer.Exit(128 + stopped.signal) from None
     if trainer.main:
-        console.print(plain(f"finished: {folder}"), markup=False, soft_wrap=True)
+        say(f"finished: {folder}")
 
 
 app.command("evaluate")(commands.evaluate)
@@ -99,7 +99,7 @@ def data_check(
 
     output, faulty = Console(highlight=False, emoji=False), False
 
-    def say(text: str) -> None:
+    def tell(text: str) -> None:
         output.print(plain(text), markup=False, soft_wrap=True)
 
     for each in [split] if split else splits_of(name, root):
@@ -108,16 +108,16 @@ def data_check(
         except UserError as error:
             if split:
                 raise
-            say(f"fault: {error}")  # one split that cannot be opened must not hide the others
+            tell(f"fault: {error}")  # one split that cannot be opened must not hide the others
             faulty = True
             continue
         findings = check(dataset)
         if findings.labelled and findings.sound:
             output.print(class_table(findings, output.width))
         for fault in findings.faults:
-            say(f"fault: {fault}")
+            tell(f"fault: {fault}")
         summary = f"{dataset.name}: images {len(dataset)}, faults {len(findings.faults)}"
-        say(summary + ("" if findings.labelled else ", no labels"))
+        tell(summary + ("" if findings.labelled else ", no labels"))
         output.print()
         faulty |= bool(findings.faults)
     raise typer.Exit(1 if faulty else 0)
@@ -146,7 +146,12 @@ def main() -> None:
         try:
             app(prog_name="losspool")
         except UserError as error:
-            console.print(plain(f"error: {error}"), markup=False, soft_wrap=True)
+            say(f"error: {error}")
+            sys.exit(2)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            say(f"error: {error.filename}: {error.strerror}")  # a name too long, a disk that is gone
             sys.exit(2)
 
 

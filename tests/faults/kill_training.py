@@ -26,6 +26,7 @@ from losspool.segmentation import checkpoint as checkpoints
 from losspool.segmentation.checkpoint import checkpoint_path, read_checkpoint, steps_in
 from losspool.segmentation.recipes import load_config
 from losspool.segmentation.train import Trainer
+from real_runs import description
 from runs_for_tests import assert_equal, checkpoint, metrics, write_recipe
 
 STEPS, INTERVAL = 42, 6
@@ -125,6 +126,7 @@ def run(kills: int, seed: int, room: Path) -> Findings:
         if findings.kills > before:
             assert_equal(checkpoint(out, STEPS), truth, str(out))
             assert metrics(out) == lines, out
+            assert description(out)["status"] == "finished", out
             findings.equal += 1
         assert number < 4 * kills + 20, "most trainings ended before they could be killed"
     return findings

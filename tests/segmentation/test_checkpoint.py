@@ -99,8 +99,9 @@ def test_pruning(tmp_path):
     for step in range(1, 9):
         write_checkpoint(tmp_path, step, {})
     (tmp_path / ".step-0000009.pt.77.partial").write_bytes(b"a killed writer left this")
-    prune(tmp_path, last=2, keep=[3])
-    assert sorted(os.listdir(tmp_path)) == ["step-0000003.pt", "step-0000007.pt", "step-0000008.pt"]
+    prune(tmp_path, step=7, last=2, keep=[3])
+    kept = ["step-0000003.pt", "step-0000006.pt", "step-0000007.pt", "step-0000008.pt"]  # 8 is not of this run's past
+    assert sorted(os.listdir(tmp_path)) == kept
 
 
 def test_a_full_disk_leaves_the_old_one(tmp_path, monkeypatch):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from losspool.segmentation.console import console, plain
+from losspool.segmentation.console import say
 from losspool.segmentation.errors import UserError
-from losspool.segmentation.storage import PARTIAL, replacing
+from losspool.segmentation.storage import remove, replacing, sweep
 
 FORMAT = 1
 _NAME = re.compile(r"step-(\d+)\.pt")
@@ -42,48 +44,83 @@ def write_checkpoint(folder: Path, step: int, content: Mapping[str, Any]) -> Pat
     return path
 
 
-def _cause(error: BaseException | None) -> OSError | None:
-    """What the system said before."""
-    while error is not None and not isinstance(error, OSError):
+def _cause(error: BaseException | None) -> BaseException | None:
+    """What the system said before, or a second Ctrl-C."""
+    while isinstance(error, Exception) and not isinstance(error, OSError):
         error = error.__context__
     return error
+
+
+class DamagedError(UserError):
+    """A checkpoint that no second look will find whole."""
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """What :func:`write_checkpoint` was given, on the CPU. No code of the file is run; damage is named."""
     try:
-        stored = torch.load(path, map_location="cpu", weights_only=True)
+        with open(path, "rb") as file:
+            stored = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"{path}: the checkpoint does not exist") from None
+    except OSError as error:  # a disk that is away for the moment says nothing about the file
+        if error.errno == errno.EINVAL:  # torch has looked for a place before the beginning: the end is missing
+            raise DamagedError(f"{path}: the checkpoint is damaged (it is cut off)") from None
+        raise UserError(f"{path}: the checkpoint cannot be read ({error.strerror})") from None
+    except MemoryError:
+        raise UserError(f"{path}: the checkpoint does not fit into memory") from None
     except Exception as error:  # the reader raises whatever the bytes lead it to
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path}: the checkpoint is damaged, or asks to run code ({told})") from None
+        raise DamagedError(f"{path}: the checkpoint is damaged, or asks to run code ({_first_line(error)})") from None
     if not isinstance(stored, dict) or not {"format", "checksum", "content"} <= set(stored):
-        raise UserError(f"{path}: not a checkpoint of losspool")
+        raise DamagedError(f"{path}: not a checkpoint of losspool")
     if stored["format"] != FORMAT:
-        raise UserError(f"{path}: a checkpoint of format {stored['format']!r}; this version reads format {FORMAT}")
-    if stored["checksum"] != _checksum(stored["content"]):
-        raise UserError(f"{path}: the checkpoint is damaged (its checksum is wrong)")
-    return dict(stored["content"])
+        raise DamagedError(f"{path}: a checkpoint of format {stored['format']!r}; this version reads format {FORMAT}")
+    content = stored["content"]
+    try:
+        whole = isinstance(content, dict) and stored["checksum"] == _checksum(content)
+    except (RuntimeError, TypeError):  # tensors of kinds that are never written
+        whole = False
+    if not whole:
+        raise DamagedError(f"{path}: the checkpoint is damaged (its checksum is wrong)")
+    return dict(content)
+
+
+@contextmanager
+def fitting(path: Path, what: str) -> Iterator[None]:
+    """Around whatever takes a checkpoint's content apart: what is missing, or of another kind, is one sentence."""
+    try:
+        yield
+    except (UserError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        told = f"it has no {error}" if isinstance(error, KeyError) else _first_line(error)
+        raise UserError(f"{path}: the checkpoint does not fit {what} ({told})") from error
 
 
 def newest_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """The newest that can be read; those that cannot are named and passed over. None if there is none."""
-    for step in reversed(steps_in(folder)):
+    """The newest that is whole; the others are named and passed over. None if there never was one."""
+    steps = steps_in(folder)
+    for step in reversed(steps):
         try:
             return read_checkpoint(checkpoint_path(folder, step))
-        except UserError as error:
-            console.print(plain(f"passed over: {error}"), markup=False, soft_wrap=True)
+        except DamagedError as error:
+            say(f"passed over: {error}")
+    if steps:
+        raise UserError(f"{folder}: none of the run's checkpoints can be used; to begin anew, name another --out")
     return None
 
 
-def prune(folder: Path, *, last: int, keep: Iterable[int]) -> None:
-    """Delete all but the newest ``last`` and the steps in ``keep``, and what a killed writer left behind."""
-    steps = steps_in(folder)
-    for step in set(steps[:-last]) - set(keep):
-        checkpoint_path(folder, step).unlink(missing_ok=True)
-    for leftover in folder.glob(f".*{PARTIAL}"):
-        leftover.unlink(missing_ok=True)
+def prune(folder: Path, *, step: int, last: int, keep: Iterable[int]) -> None:
+    """Of the checkpoints up to ``step`` delete all but the newest ``last`` and those in ``keep``.
+
+    Later ones could not be read when the run was resumed. They count for nothing, and are replaced in time. What a
+    killed writer left behind goes as well.
+    """
+    steps = [each for each in steps_in(folder) if each <= step]
+    for each in set(steps[:-last]) - set(keep):
+        remove(checkpoint_path(folder, each))
+    sweep(folder)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _checksum(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losspool.segmentation.checkpoint import checkpoint_path, read_checkpoint
+from losspool.segmentation.checkpoint import checkpoint_path, fitting, read_checkpoint
 from losspool.segmentation.config import Config, EvaluateConfig
 from losspool.segmentation.data.files import existing_folder
 from losspool.segmentation.data.protocol import ClassInfo, Dataset
@@ -51,23 +51,21 @@ def load(folder: RunFolder, step: int, trusted_model: str | None = None) -> Trai
     path = checkpoint_path(folder.checkpoints, step)
     content = read_checkpoint(path)
     config = load_config(folder.config)
-    try:
+    with fitting(path, "its own model"):
         spec = ModelSpec.from_dict(content["spec"])
-        if spec.by_path and spec.name not in (trusted_model, unet.BUILD):
-            raise UserError(f"{path}: the model is code, {spec.name}; if you trust it, name it: --model {spec.name}")
-        if spec.name != config.model.name or (not spec.by_path and spec.output_stride != config.model.output_stride):
-            raise UserError(
-                f"{path}: a checkpoint of another model: it is of {_model(spec.name, spec.output_stride)}, "
-                f"the run of {_model(config.model.name, None if spec.by_path else config.model.output_stride)}"
-            )
+    if spec.by_path and spec.name not in (trusted_model, unet.BUILD):
+        raise UserError(f"{path}: the model is code, {spec.name}; if you trust it, name it: --model {spec.name}")
+    if spec.name != config.model.name or (not spec.by_path and spec.output_stride != config.model.output_stride):
+        raise UserError(
+            f"{path}: a checkpoint of another model: it is of {_model(spec.name, spec.output_stride)}, "
+            f"the run of {_model(config.model.name, None if spec.by_path else config.model.output_stride)}"
+        )
+    with fitting(path, "its own model"):
         step, classes = int(content["step"]), tuple(map(_class_info, content["classes"]))
         if spec.num_classes != len(classes):
             raise ValueError(f"the model has {spec.num_classes} classes, the checkpoint names {len(classes)}")
         model = build_from_spec(spec)
         model.module.load_state_dict(content["model"])
-    except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path}: the checkpoint does not fit its own model ({told})") from error
     model.module.eval()
     return Trained(model, config, classes, step)
 

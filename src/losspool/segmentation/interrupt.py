@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that the training loop hears between two steps."""
+"""Ctrl-C, SIGTERM and a closed terminal as a wish that the training loop hears between two steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ class Interrupt:
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Interrupt:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # nohup
             self._before[number] = signal.signal(number, self._hear)
         return self
 

@@ -18,6 +18,7 @@ import torch
 from losspool import __version__
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.interrupt import Interrupted
+from losspool.segmentation.json_file import read_json
 from losspool.segmentation.storage import replacing
 
 
@@ -29,16 +30,13 @@ class MetricsFile:
 
     def append(self, entry: dict[str, Any]) -> None:
         line = json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n"
-        try:
-            with open(self._path, "a", encoding="utf-8") as file:
-                file.write(line)
-        except OSError as error:
-            raise UserError(f"{self._path}: cannot be written ({error.strerror})") from error
+        with _writing(self._path), open(self._path, "a", encoding="utf-8") as file:
+            file.write(line)
 
     def sync(self) -> None:
         """On disk for certain: a checkpoint must not be older than the lines that belong to it."""
         if self._path.exists():
-            with open(self._path, "rb+") as file:
+            with _writing(self._path), open(self._path, "rb+") as file:
                 os.fsync(file.fileno())
 
     def cut(self, step: int, validated: int) -> None:
@@ -61,15 +59,27 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            entry = json.loads(line)
-        except ValueError:
+            entry = json.loads(line, parse_constant=_no_number)
+        except (ValueError, RecursionError):
             if number == len(lines):  # no newline after it: the writer was stopped in the middle
                 continue
             raise UserError(f"{path}: line {number} is not JSON") from None
-        if not isinstance(entry, dict) or not isinstance(entry.get("step"), int) or "split" not in entry:
+        if not (isinstance(entry, dict) and type(entry.get("step")) is int and isinstance(entry.get("split"), str)):
             raise UserError(f"{path}: line {number} has no step and split")
         entries.append(entry)
     return entries
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")  # though Python reads NaN and Infinity
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def now() -> str:
@@ -109,6 +119,14 @@ def described(path: Path, about: dict[str, Any], end: Callable[[], dict[str, Any
             ended("stopped" if isinstance(error, Interrupted) else "failed")
         raise
     ended("finished")
+
+
+def finished(path: Path) -> bool:
+    """Whether run.json says so; one that is damaged does not."""
+    try:
+        return read_json(path).get("status") == "finished"
+    except UserError:
+        return False
 
 
 def _write(path: Path, description: dict[str, Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from typing import Any, TypeVar
 
 import torch
 from lightning_fabric import Fabric
@@ -10,6 +12,9 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from losspool.segmentation.errors import UserError
+from losspool.segmentation.orphans import end_with_parent
+
+Thing = TypeVar("Thing")
 
 
 def join(precision: str) -> Fabric:
@@ -17,6 +22,9 @@ def join(precision: str) -> Fabric:
     accelerated = torch.cuda.is_available()
     if precision == "16-mixed" and not accelerated:
         raise UserError("train.precision=16-mixed needs an accelerator; the CPU has 32-true and bf16-mixed")
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # torchrun that is killed with -9 takes nobody along: the ranks save what they have, and free the folder.
+        end_with_parent(signal.SIGTERM)
     world, local = (int(os.environ.get(name, 1)) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     fabric = Fabric(
         accelerator="cuda" if accelerated else "cpu",  # counts are kept in float64, which MPS lacks
@@ -29,6 +37,15 @@ def join(precision: str) -> Fabric:
         _meet_anew("nccl" if accelerated else "gloo")
     fabric.launch()
     return fabric
+
+
+def gathered(fabric: Fabric, mine: Thing) -> list[Thing]:
+    """What each rank has."""
+    if fabric.world_size == 1:
+        return [mine]
+    everyone: list[Any] = [None] * fabric.world_size
+    torch.distributed.all_gather_object(everyone, mine)
+    return everyone
 
 
 def _meet_anew(backend: str) -> None:

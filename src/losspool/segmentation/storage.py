@@ -35,6 +35,20 @@ def replacing(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
+def remove(path: Path) -> None:
+    """The file, if it is there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be deleted ({error.strerror})") from None
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed writers left behind, in a folder where nobody else is writing now."""
+    for leftover in folder.glob(f".*{PARTIAL}"):
+        remove(leftover)
+
+
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,25 +17,26 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from losspool.segmentation.board import Board
-from losspool.segmentation.checkpoint import newest_checkpoint, prune, write_checkpoint
+from losspool.segmentation.checkpoint import fitting, newest_checkpoint, prune, write_checkpoint
 from losspool.segmentation.config import Config
-from losspool.segmentation.console import console, plain, progress_bar
+from losspool.segmentation.console import progress_bar, say
 from losspool.segmentation.data.augment import Augmentation
 from losspool.segmentation.data.broken import Teller
 from losspool.segmentation.data.index import class_index
 from losspool.segmentation.errors import BrokenFileError, UserError
 from losspool.segmentation.evaluate import Predictor, Scores, score
 from losspool.segmentation.interrupt import Interrupt, Interrupted
-from losspool.segmentation.journal import MetricsFile, describe_run, described
+from losspool.segmentation.journal import MetricsFile, describe_run, described, finished
 from losspool.segmentation.loader import Batch, check_prefetch, crop_loader
 from losspool.segmentation.losses import Criterion, class_weights
 from losspool.segmentation.models import Model, ModelSpec, build_from_spec, build_model
 from losspool.segmentation.observation import Observation, observe
 from losspool.segmentation.previews import Previews
-from losspool.segmentation.processes import join
+from losspool.segmentation.processes import gathered, join
 from losspool.segmentation.recipes import dump_config
 from losspool.segmentation.runs import RunFolder, check_folder, claimed, split_of, write_config
 from losspool.segmentation.sampling import CropSampler, DrawStream
+from losspool.segmentation.storage import sweep
 from losspool.segmentation.weight_maps import Weigher
 
 
@@ -116,6 +117,8 @@ class Trainer:
                 self._held.enter_context(claimed(self.folder))
                 if self.folder.config.exists():
                     raise UserError(f"{self.folder.path}: another process has just begun this run")
+            sweep(self.folder.path)
+            sweep(self.folder.previews)
             write_config(self.folder, config)
             if resume:
                 self.metrics.cut(self.state.step, self.state.validated)
@@ -128,6 +131,9 @@ class Trainer:
 
     def _run(self) -> None:
         if self._at_end() and not self._validation_due():
+            if self.main and not finished(self.folder.description):
+                with self._described():
+                    pass  # it was killed when nothing was left to do but to say so
             return
         with Interrupt() as interrupt, self._described(), self._bar() as tell, closing(self._batches()) as batches:
             if self.main and self.state.step == 0:
@@ -143,17 +149,12 @@ class Trainer:
                         if stop:
                             raise Interrupted(interrupt.signal or signal.SIGTERM)  # or another rank heard it
                     if self._validation_due():
-                        # Ranks must agree on when to stop: in a validation, only one that is alone may.
-                        self._validate(interrupt.check if self.fabric.world_size == 1 else lambda: None)
+                        self._validate_or_save(interrupt)
                         self.state.seconds = time.perf_counter() - began
                     if self._checkpoint_due():
                         self._save()
             except Interrupted:
                 self._save()
-                raise
-            except UserError:
-                if self._validation_due():  # it was the validation that failed: the steps before it are good
-                    self._save()
                 raise
 
     def _step(self, batches: Iterator[Batch], interrupt: Interrupt) -> bool:
@@ -242,11 +243,21 @@ class Trainer:
             **({"skipped": self.window.skipped} if self.config.data.skip_broken else {}),
             "time": {"seconds": round(self.state.seconds, 3), "compute": round(self.state.compute, 3)},
         }
-        self.window = Observation.nothing(len(self.data.classes), self.fabric.device)
         self._write(entry)
+        self.window = Observation.nothing(len(self.data.classes), self.fabric.device)
         return entry
 
-    def _validate(self, watch: Any) -> None:
+    def _validate_or_save(self, interrupt: Interrupt) -> None:
+        """Where a validation fails, the steps before it are good. Ranks would have to agree on that, or on stopping."""
+        alone = self.fabric.world_size == 1
+        try:
+            self._validate(interrupt.check if alone else lambda: None)
+        except UserError:
+            if alone:
+                self._save()
+            raise
+
+    def _validate(self, watch: Callable[[], None]) -> None:
         began = time.perf_counter()
         module = self.model.module.eval()
         if self.fabric.world_size > 1:
@@ -266,14 +277,14 @@ class Trainer:
             self.previews.write(self.state.step, predict, Weigher(self.config.loss, self._class_weights, predict))
         module.train()
         summary = self._summed(scores).summary()
+        took = round(time.perf_counter() - began, 3)
+        self._write({"step": self.state.step, "split": "val", **summary, "time": {"validation": took}})
         if self.state.best is None or summary["miou"] > self.state.best["miou"]:
             self.state.best = {"step": self.state.step, "miou": summary["miou"]}
         self.state.validated = self.state.step
-        took = round(time.perf_counter() - began, 3)
-        self._write({"step": self.state.step, "split": "val", **summary, "time": {"validation": took}})
         if self.main:
             text = f"step {self.state.step}: val mIoU {summary['miou']:.4f}, best {self.state.best['miou']:.4f}"
-            console.print(f"{text} at step {self.state.best['step']}", markup=False)
+            say(f"{text} at step {self.state.best['step']}")
 
     def _summed(self, scores: Scores) -> Scores:
         def total(part: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -285,17 +296,9 @@ class Trainer:
 
     def _name(self, broken: list[BrokenFileError]) -> list[BrokenFileError]:
         """Tell of the broken files that any rank met, and return them."""
-        everyone = [error for part in self._gathered(broken) for error in part]
+        everyone = [error for part in gathered(self.fabric, broken) for error in part]
         for error in everyone:
             self._tell_broken(error)
-        return everyone
-
-    def _gathered(self, mine: Any) -> list[Any]:
-        """What each rank has."""
-        everyone: list[Any] = [mine]
-        if self.fabric.world_size > 1:
-            everyone = [None] * self.fabric.world_size
-            torch.distributed.all_gather_object(everyone, mine)
         return everyone
 
     def _validation_due(self) -> bool:
@@ -336,28 +339,30 @@ class Trainer:
             write_checkpoint(self.folder.checkpoints, self.state.step, content)
             best = [self.state.best["step"]] if self.state.best else []
             keep = (*self.config.train.keep_steps, *best)
-            prune(self.folder.checkpoints, last=self.config.train.keep_last, keep=keep)
+            prune(self.folder.checkpoints, step=self.state.step, last=self.config.train.keep_last, keep=keep)
         self.fabric.barrier()
 
     def _restore(self, stored: dict[str, Any]) -> None:
-        if stored["processes"] != self.fabric.world_size:
+        if stored.get("processes") != self.fabric.world_size:
             raise UserError(
-                f"{self.folder.path}: the run is one of {stored['processes']} processes, "
+                f"{self.folder.path}: the run is one of {stored.get('processes')} processes, "
                 f"this command has {self.fabric.world_size}; the batch would be another one"
             )
-        self.model.module.load_state_dict(stored["model"])
-        self.optimizer.load_state_dict(stored["optimizer"])
-        self.fabric.strategy.precision.load_state_dict(stored["precision"])
-        self.sampler.running.load_state_dict(stored["running"])
-        self.window.values[: len(stored["window"])] = stored["window"]
-        self.state = State(*(stored.get(each.name, each.default) for each in fields(State)))
+        with fitting(self.folder.checkpoints, "the run"):
+            self.model.module.load_state_dict(stored["model"])
+            self.optimizer.load_state_dict(stored["optimizer"])
+            self.fabric.strategy.precision.load_state_dict(stored["precision"])
+            self.sampler.running.load_state_dict(stored["running"])
+            self.window.values[: len(stored["window"])] = stored["window"]
+            self.state = State(*(stored.get(each.name, each.default) for each in fields(State)))
         if self.main:
-            console.print(f"resumed at step {self.state.step} of {self.config.train.steps}", markup=False)
+            say(f"resumed at step {self.state.step} of {self.config.train.steps}")
 
     def _model(self, stored: dict[str, Any] | None) -> Model:
         config, classes = self.config.model, len(self.data.classes)
         if stored is not None:
-            spec = ModelSpec.from_dict(stored["spec"])
+            with fitting(self.folder.checkpoints, "the run"):
+                spec = ModelSpec.from_dict(stored["spec"])
             if (spec.name, spec.num_classes) != (config.name, classes):
                 raise UserError(
                     f"{self.folder.path}: its checkpoint is of {spec.name} with {spec.num_classes} classes, "
@@ -373,7 +378,7 @@ class Trainer:
             frozen_bn=config.frozen_bn,
         )
         if self.main and model.report is not None:
-            console.print(plain(str(model.report)), markup=False)
+            say(str(model.report))
         return model
 
     def _classes(self) -> list[dict[str, Any]]:
@@ -392,7 +397,7 @@ class Trainer:
 
     def _not_finite(self, seen: Observation, images: list[str]) -> UserError:
         mine = (self.fabric.global_rank, images) if not math.isfinite(seen.loss) else None
-        names = [name for entry in self._gathered(mine) if entry for name in entry[1]]
+        names = [name for entry in gathered(self.fabric, mine) if entry for name in entry[1]]
         return UserError(
             f"the loss is not finite at step {self.state.step + 1}, on the images {', '.join(names)}; "
             f"a lower train.lr than {self.config.train.lr:g} may help"

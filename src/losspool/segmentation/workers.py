@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import signal
-import sys
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +12,11 @@ from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
 from losspool.segmentation.errors import UserError
+from losspool.segmentation.orphans import end_with_parent
 
 TICK = 0.5
 """Seconds between two looks at the workers while a batch is waited for."""
 _KILLED_WITHIN = 5.0
-_PR_SET_PDEATHSIG = 1
 
 Batch = TypeVar("Batch")
 
@@ -31,8 +29,7 @@ def settle_in(worker: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
-    if sys.platform == "linux":  # elsewhere torch's workers look after their parent, every five seconds
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(signal.SIGKILL)  # where that cannot be, torch's workers look after their parent, every five seconds
 
 
 def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, None]:

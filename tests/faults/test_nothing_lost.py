@@ -1,0 +1,219 @@
+"""Small faults at the worst moment: no line of the metrics, no checkpoint and no finished run may be lost by one."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from losspool.segmentation import checkpoint as checkpoints
+from losspool.segmentation.checkpoint import checkpoint_path, newest_checkpoint, steps_in, write_checkpoint
+from losspool.segmentation.errors import UserError
+from losspool.segmentation.interrupt import Interrupt
+from losspool.segmentation.journal import MetricsFile, read_metrics
+from losspool.segmentation.train import Trainer
+from real_runs import ENVIRONMENT, description, launch, outcome, until
+from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
+
+STEPS = 12
+NO_SPACE = OSError(28, "No space left on device")
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    return write_recipe(tmp_path, steps=STEPS, checkpoint_every=3, validate_every=6, log_every=2, previews=0)
+
+
+class Killed(BaseException):
+    """Nothing in the program can catch it: what happens next happens after a kill."""
+
+
+@pytest.fixture
+def kill_at(monkeypatch):
+    """Have the training end at a step as if it had been killed."""
+
+    def arm(step):
+        real = Trainer._step
+
+        def stepping(self, *arguments):
+            if self.state.step == step:
+                raise Killed
+            return real(self, *arguments)
+
+        monkeypatch.setattr(Trainer, "_step", stepping)
+
+    return arm
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_line_that_cannot_be_written_is_written_after_the_resume(split, recipe, tmp_path, monkeypatch):
+    """At step 6 both a line of training and a validation are due."""
+    train(recipe, tmp_path / "truth")
+    with monkeypatch.context() as patch:
+        real = MetricsFile.append
+
+        def append(self, entry):
+            if (entry["step"], entry["split"]) == (6, split):
+                raise UserError(f"{self._path}: cannot be written (No space left on device)")
+            real(self, entry)
+
+        patch.setattr(MetricsFile, "append", append)
+        with pytest.raises(UserError, match="No space left"):
+            train(recipe, tmp_path / "run")
+    train(recipe, tmp_path / "run", resume=True)
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "truth")
+    assert_equal(checkpoint(tmp_path / "run", STEPS), checkpoint(tmp_path / "truth", STEPS))
+
+
+def test_a_run_that_was_killed_before_it_could_say_that_it_is_finished(recipe, tmp_path):
+    train(recipe, tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    path.write_text(json.dumps({**description(tmp_path / "run"), "status": "running"}))
+    train(recipe, tmp_path / "run", resume=True)
+    assert description(tmp_path / "run")["status"] == "finished"
+    assert description(tmp_path / "run")["step"] == STEPS
+    before = path.read_bytes()
+    train(recipe, tmp_path / "run", resume=True)
+    assert path.read_bytes() == before  # what is finished is left alone
+
+
+def test_checkpoints_that_cannot_be_read_do_not_push_out_new_ones(tmp_path, kill_at):
+    recipe = write_recipe(
+        tmp_path, steps=30, checkpoint_every=3, validate_every=100, previews=0, keep_last=1, keep_steps=[6]
+    )
+    kill_at(28)
+    with pytest.raises(Killed):
+        train(recipe, tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints"
+    assert steps_in(folder) == [6, 27]
+    checkpoint_path(folder, 27).write_bytes(b"")
+    kill_at(25)
+    with pytest.raises(Killed):
+        train(recipe, tmp_path / "run", resume=True)
+    assert steps_in(folder) == [6, 24, 27]
+    assert newest_checkpoint(folder)["step"] == 24
+
+
+def test_where_no_checkpoint_can_be_read_nothing_is_begun_anew(recipe, tmp_path, kill_at):
+    """Days of metrics would be cut off."""
+    kill_at(8)
+    with pytest.raises(Killed):
+        train(recipe, tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints"
+    for step in steps_in(folder):
+        checkpoint_path(folder, step).write_bytes(b"")
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    with pytest.raises(UserError, match="none of the run's checkpoints can be used"):
+        train(recipe, tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_checkpoint_that_cannot_be_read_for_the_moment_is_not_passed_over(recipe, tmp_path, monkeypatch):
+    train(recipe, tmp_path / "run")
+
+    def load(*_, **__):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(torch, "load", load)
+    with pytest.raises(UserError, match=r"step-0000012.pt: the checkpoint cannot be read \(Input/output error\)"):
+        train(recipe, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("call", ["fsync", "unlink"])
+def test_the_disk_fails_around_a_checkpoint(call, recipe, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise NO_SPACE
+
+    real = Trainer._save
+
+    def save(self):
+        with monkeypatch.context() as patch:
+            if self.state.step == STEPS:
+                patch.setattr(os if call == "fsync" else type(tmp_path), call, fail)
+            real(self)
+
+    monkeypatch.setattr(Trainer, "_save", save)
+    with pytest.raises(UserError, match=rf"{tmp_path}/run/.*: cannot be .*\(No space left on device\)"):
+        train(recipe, tmp_path / "run", "train.keep_last=1")
+
+
+def test_a_second_ctrl_c_in_the_middle_of_a_checkpoint_is_one(tmp_path, monkeypatch):
+    """Not the RuntimeError that torch makes of it."""
+
+    class Interrupting(io.FileIO):
+        calls = 0
+
+        def write(self, data):
+            self.calls += 1
+            if self.calls == 4:  # once, among the weights; torch goes on to close its archive
+                raise KeyboardInterrupt
+            return super().write(data)
+
+    monkeypatch.setattr(checkpoints, "open", lambda path, _: Interrupting(path, "w"), raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        write_checkpoint(tmp_path, 2, {"weights": torch.zeros(1_000_000)})
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("reader", ["gone", "full"])
+def test_words_that_nobody_reads_do_not_end_a_training(reader, recipe, tmp_path):
+    read, write = os.pipe()
+    os.close(read)
+    words = [sys.executable, "-m", "losspool", "train", recipe, "--out", tmp_path / "run"]
+    with open("/dev/full", "w") if reader == "full" else os.fdopen(write, "w") as nobody:
+        code = subprocess.run(words, env=ENVIRONMENT, stderr=nobody, timeout=180, check=False).returncode
+    assert code == 0
+    assert description(tmp_path / "run")["status"] == "finished"
+
+
+def test_a_closed_terminal_is_a_stop(tmp_path):
+    recipe = write_recipe(tmp_path, steps=4000, validate_every=4000, checkpoint_every=4000)
+    process = launch("train", recipe, "--out", tmp_path / "run")
+    assert until((tmp_path / "run" / "metrics.jsonl").exists)
+    process.send_signal(signal.SIGHUP)
+    code, output = outcome(process)
+    assert code == 128 + signal.SIGHUP, output
+    assert description(tmp_path / "run")["status"] == "stopped"
+
+
+def test_nohup_is_heeded():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGHUP)
+            interrupt.check()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_a_killed_writer_left_in_the_folder_goes_with_the_resume(recipe, tmp_path, kill_at):
+    kill_at(8)
+    with pytest.raises(Killed):
+        train(recipe, tmp_path / "run")
+    left = [tmp_path / "run" / ".run.json.0123abcd.partial", tmp_path / "run" / "previews" / ".00.png.0123abcd.partial"]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"half")
+    with pytest.raises(Killed):
+        train(recipe, tmp_path / "run", resume=True)
+    assert not any(path.exists() for path in left)
+
+
+LINES = {
+    "deep": "[" * 200_000,
+    "not a number": '{"step": 3, "split": "train", "loss": NaN}',
+    "no split": '{"step": 3, "split": []}',
+    "a step that is none": '{"step": true, "split": "val"}',
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_that_no_run_writes_is_named(line, tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"step": 2, "split": "train"}}\n{LINES[line]}\n')
+    with pytest.raises(UserError, match=r"metrics.jsonl: line 2 "):
+        read_metrics(path)
