@@ -1,8 +1,9 @@
-"""The command line, as a test meets it."""
+"""The command line, as a test meets it: in this process, and in processes of its own."""
 
 import pytest
 
 from losspool import cli
+from real_runs import Processes
 
 
 @pytest.fixture
@@ -19,3 +20,10 @@ def command(capsys, monkeypatch):
         return caught.value.code or 0, captured.out, captured.err
 
     return run
+
+
+@pytest.fixture
+def launch():
+    """The command in a process of its own; nothing of it outlives the test, however that ends."""
+    with Processes() as processes:
+        yield processes.launch

@@ -1,30 +1,10 @@
-"""Commands in processes of their own, and a disk that can be filled."""
+"""A disk that can be filled."""
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-TESTS = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def losspool():
-    """Start the command; returns the process, whose words are in one pipe."""
-
-    def start(*words, launcher=("-m", "losspool")) -> subprocess.Popen:
-        environment = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1", "COLUMNS": "300"}
-        return subprocess.Popen(
-            [sys.executable, *launcher, *map(str, words)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    return start
 
 
 class Disk:

@@ -12,13 +12,12 @@ import argparse
 import os
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
+from real_runs import Processes, outcome
 from runs_for_tests import write_recipe
 
 EVERY = 25
@@ -52,23 +51,16 @@ def watch(folder: Path, steps: int) -> list[Sample]:
         folder, steps=steps, log_every=5, validate_every=EVERY, checkpoint_every=EVERY, keep_last=KEEP_LAST
     )
     out = folder / "run"
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "losspool", "train", recipe, "data.workers=1", "--out", out]
-    with open(folder / "output.txt", "w+") as output:
-        process = subprocess.Popen(list(map(str, command)), env=environment, stdout=output, stderr=subprocess.STDOUT)
-        samples: list[Sample] = []
-        try:
-            while process.poll() is None:
-                if (sample := _look(process.pid, out)) is not None:
-                    samples.append(sample)
-                time.sleep(0.02)
-        finally:
-            process.kill()
-            process.wait()
-        if process.returncode != 0:
-            output.seek(0)
-            raise RuntimeError(f"the training ended with {process.returncode}:\n{output.read()}")
+    samples: list[Sample] = []
+    with Processes() as processes:
+        process = processes.launch("train", recipe, "data.workers=1", "--out", out)
+        while process.poll() is None:  # it says a line per validation, which the pipe has room for
+            if (sample := _look(process.pid, out)) is not None:
+                samples.append(sample)
+            time.sleep(0.02)
+        code, output = outcome(process)
+    if code != 0:
+        raise RuntimeError(f"the training ended with {code}:\n{output}")
     return samples
 
 

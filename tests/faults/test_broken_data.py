@@ -18,7 +18,7 @@ from losspool.segmentation.loader import CropDataset, crop_loader
 from losspool.segmentation.recipes import load_config
 from losspool.segmentation.sampling import CropSampler, Draw, DrawStream
 from losspool.segmentation.train import Trainer
-from real_runs import description, launch, outcome
+from real_runs import description, outcome
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
 from small_data import save, write_folder
 from trained_runs import small_config, write_run
@@ -82,7 +82,7 @@ def test_a_file_that_breaks_is_named_and_no_step_is_lost(recipe, data, tmp_path,
             train(recipe, tmp_path / "run", *options)
     assert str(data / kind / "train") in str(caught.value)
     assert "\n" not in str(caught.value)
-    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    told = description(tmp_path / "run")
     assert told["status"] == "failed"
     assert told["step"] >= 3
     assert checkpoint(tmp_path / "run", told["step"])["step"] == told["step"]
@@ -123,7 +123,7 @@ def test_broken_files_are_told_once_and_counted(recipe, data, tmp_path, capsys):
     assert sorted(line.split(": ")[1] for line in lines) == sorted(map(str, broken))
     found = metrics(tmp_path / "run")
     counts = [line["skipped"] for line in found if line["split"] == "train"]
-    stored = json.loads((tmp_path / "run" / "run.json").read_text())
+    stored = description(tmp_path / "run")
     assert stored["skipped"] == sum(counts) == trainer.state.skipped > 3
     assert [line["skipped"] for line in found if line["split"] == "val"] == [1] * 4
     assert (trainer.sampler._index.pixels[4] == 0).all()
@@ -155,7 +155,7 @@ def test_neither_workers_nor_a_resume_change_a_skipping_run(recipe, data, tmp_pa
     assert theirs["skipped"] > 0
 
 
-def test_ranks_skip_and_count_what_one_process_does(recipe, data, tmp_path):
+def test_ranks_skip_and_count_what_one_process_does(recipe, data, tmp_path, launch):
     """Each file is told by one of them, whoever met it."""
     broken_run(data)
     options = (SKIP, "method=base", "train.log_every=1")

@@ -1,13 +1,10 @@
 """The same seed on the same machine gives the same run, in whichever process and with however many loaders."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from real_runs import Processes, outcome
 from runs_for_tests import assert_equal, checkpoint, write_recipe
 
 STEPS = 40
@@ -34,21 +31,24 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("determinism")
     # Crops are aimed by the IoU of nine steps ago: an order that depends on the loaders would show in what follows.
     recipe = write_recipe(folder, steps=STEPS, validate_every=20, checkpoint_every=20)
-    environment = {**os.environ, "PYTHONPATH": _path(), "OMP_NUM_THREADS": "1"}
-    started = []
-    for number, (name, workers) in enumerate(RUNS.items()):
-        command = [sys.executable, "-m", "losspool", "train", recipe, "method=lmp", "sampling.mix=0.9"]
-        command += [f"data.workers={workers}", "--out", folder / name]
-        environment["PYTHONHASHSEED"] = str(number + 1)  # an order that comes from a set would differ
-        started.append(subprocess.Popen(list(map(str, command)), env=environment, stderr=subprocess.PIPE, text=True))
-    for process in started:
-        _, told = process.communicate(timeout=300)
-        assert process.returncode == 0, told
+    with Processes() as processes:
+        started = []
+        for number, (name, workers) in enumerate(RUNS.items()):
+            words = (
+                "train",
+                recipe,
+                "method=lmp",
+                "sampling.mix=0.9",
+                f"data.workers={workers}",
+                "--out",
+                folder / name,
+            )
+            # An order that comes from a set would differ.
+            started.append(processes.launch(*words, PYTHONHASHSEED=str(number + 1)))
+        for process in started:
+            code, told = outcome(process)
+            assert code == 0, told
     return folder
-
-
-def _path():
-    return os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
 
 
 @pytest.mark.parametrize("name", list(RUNS)[1:])

@@ -16,7 +16,7 @@ from losspool.segmentation.data.index import build
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.loader import crop_loader
 from losspool.segmentation.sampling import CropSampler, DrawStream
-from real_runs import alive, children, description, launch, outcome, until
+from real_runs import alive, children, description, outcome, until
 from runs_for_tests import checkpoint, write_recipe
 from small_data import write_folder
 
@@ -28,9 +28,8 @@ ENDLESS = 1_000_000
 
 
 @pytest.fixture
-def training(tmp_path):
+def training(tmp_path, launch):
     """Starts a run, and returns its process and its workers' ids once it has made a few steps."""
-    started = []
 
     def start(workers=2):
         recipe = write_recipe(
@@ -41,13 +40,9 @@ def training(tmp_path):
         assert until((tmp_path / "run" / "metrics.jsonl").exists)
         found = children(process.pid)
         assert len(found) == workers
-        started.extend([process.pid, *found])
         return process, found
 
-    yield start
-    for pid in started:  # what a failing test left
-        if alive(pid):
-            os.kill(pid, signal.SIGKILL)
+    return start
 
 
 def failed(process, out, within):

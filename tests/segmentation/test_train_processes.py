@@ -1,12 +1,7 @@
 """Trainings in processes of their own: several at once, and ended by signals."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,43 +11,15 @@ from losspool.segmentation.inference import load, predictor
 from losspool.segmentation.recipes import load_config
 from losspool.segmentation.runs import RunFolder, split_of
 from losspool.segmentation.train import Trainer
+from real_runs import description, outcome, until
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
-
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1", "COLUMNS": "300"}
-
-
-def wait_for(path):
-    deadline = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-
-
-def launch(*arguments, processes=1, own_group=False):
-    """The command as a user gives it."""
-    start = [sys.executable, "-m", "losspool"]
-    if processes > 1:
-        start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        start += ["-m", "losspool"]
-    return subprocess.Popen(
-        [*start, *map(str, arguments)],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=own_group,
-    )
-
-
-def outcome(process):
-    output, _ = process.communicate(timeout=180)
-    return process.returncode, output
 
 
 @pytest.mark.parametrize(
     ("scope", "split"),
     [("image", ("train.batch=2",)), ("global", ("train.batch=2",)), ("image", ("train.batch=1", "train.accumulate=2"))],
 )
-def test_two_processes_with_half_the_batch_follow_one_with_the_whole(tmp_path, scope, split):
+def test_two_processes_with_half_the_batch_follow_one_with_the_whole(tmp_path, scope, split, launch):
     recipe = write_recipe(tmp_path)
     shared = (
         "method=lmp",
@@ -82,16 +49,16 @@ def test_two_processes_with_half_the_batch_follow_one_with_the_whole(tmp_path, s
         if line["split"] == "train":
             assert line["loss"] == pytest.approx(other["loss"], rel=1e-4)
             assert line["saturated"] == pytest.approx(other["saturated"], abs=0.01)
-    assert json.loads((tmp_path / "two" / "run.json").read_text())["processes"] == 2
+    assert description(tmp_path / "two")["processes"] == 2
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_a_run_with_a_line_that_says_how_to_go_on(tmp_path, number, code):
+def test_a_signal_ends_a_run_with_a_line_that_says_how_to_go_on(tmp_path, number, code, launch):
     """And going on as it says ends where the undisturbed run ends; no process is left."""
     recipe = write_recipe(tmp_path, steps=4000, validate_every=4000, checkpoint_every=4000)
     arguments = ["train", recipe, "data.workers=2", "--out", tmp_path / "run"]
     process = launch(*arguments)
-    wait_for(tmp_path / "run" / "metrics.jsonl")
+    assert until((tmp_path / "run" / "metrics.jsonl").exists)
     process.send_signal(number)
     returned, output = outcome(process)
     assert returned == code, output
@@ -99,20 +66,19 @@ def test_a_signal_ends_a_run_with_a_line_that_says_how_to_go_on(tmp_path, number
     line = next(line for line in output.splitlines() if "go on with: losspool train" in line)
     assert line.endswith(f"--out {tmp_path / 'run'} --resume")
     assert "Traceback" not in output
-    described = json.loads((tmp_path / "run" / "run.json").read_text())
+    described = description(tmp_path / "run")
     assert described["status"] == "stopped"
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"step-{described['step']:07d}.pt"]
-    alive = subprocess.run(["pgrep", "-f", str(tmp_path / "run")], capture_output=True, text=True, check=False)
-    assert alive.stdout.split() == []
+    assert not process.family()
 
 
-def test_two_processes_stop_and_resume_together(tmp_path):
+def test_two_processes_stop_and_resume_together(tmp_path, launch):
     recipe = write_recipe(tmp_path, steps=400, validate_every=400, checkpoint_every=400)
     arguments = ("train", recipe, "data.workers=0", "train.batch=1")
     whole = launch(*arguments, "--out", tmp_path / "whole", processes=2)
     assert outcome(whole)[0] == 0
     part = launch(*arguments, "--out", tmp_path / "part", processes=2)
-    wait_for(tmp_path / "part" / "metrics.jsonl")
+    assert until((tmp_path / "part" / "metrics.jsonl").exists)
     part.send_signal(signal.SIGTERM)
     code, output = outcome(part)
     assert code != 0
@@ -128,12 +94,12 @@ def test_two_processes_stop_and_resume_together(tmp_path):
     assert metrics(tmp_path / "part")[-1]["iou"] == scores.summary()["iou"]
 
 
-def test_a_signal_to_the_whole_group_is_a_stop_too(tmp_path):
+def test_a_signal_to_the_whole_group_is_a_stop_too(tmp_path, launch):
     """Batch systems signal every process of a job, the loader's workers among them."""
     recipe = write_recipe(tmp_path, steps=4000, validate_every=4000, checkpoint_every=4000)
     arguments = ["train", recipe, "data.workers=2", "--out", tmp_path / "run"]
-    process = launch(*arguments, own_group=True)
-    wait_for(tmp_path / "run" / "metrics.jsonl")
+    process = launch(*arguments)
+    assert until((tmp_path / "run" / "metrics.jsonl").exists)
     os.killpg(process.pid, signal.SIGTERM)
     code, output = outcome(process)
     assert code == 143, output
@@ -141,7 +107,7 @@ def test_a_signal_to_the_whole_group_is_a_stop_too(tmp_path):
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
 
 
-def test_a_loss_that_is_not_finite_ends_all_ranks_with_the_images(tmp_path):
+def test_a_loss_that_is_not_finite_ends_all_ranks_with_the_images(tmp_path, launch):
     recipe = write_recipe(tmp_path)
     process = launch("train", recipe, "train.lr=1e30", "--out", tmp_path / "run", processes=2)
     code, output = outcome(process)
