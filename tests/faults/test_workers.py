@@ -3,11 +3,15 @@
 import json
 import os
 import signal
+import struct
 import threading
 import time
+from multiprocessing.synchronize import Event
+from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data._utils import worker as torch_worker
 
 from losspool.segmentation.config import SamplingConfig
 from losspool.segmentation.data.augment import Augmentation
@@ -16,7 +20,8 @@ from losspool.segmentation.data.index import build
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.loader import crop_loader
 from losspool.segmentation.sampling import CropSampler, DrawStream
-from real_runs import alive, children, description, outcome, until
+from losspool.segmentation.workers import TICK, watched
+from real_runs import Processes, alive, children, description, outcome, until
 from runs_for_tests import checkpoint, write_recipe
 from small_data import write_folder
 
@@ -78,6 +83,16 @@ def test_a_worker_that_hangs(training, tmp_path):
     assert not any(map(alive, workers))
 
 
+def crops(folder, seed=0, **options):
+    """A loader with two workers that has given its first batch, and its sampler."""
+    dataset = open_folder(write_folder(folder), "train")
+    sampler = CropSampler(build(dataset), SamplingConfig(lag=9), seed)
+    stream = DrawStream(sampler, batch=2, accumulate=1, rank=0, ranks=1, first=0, last=ENDLESS)
+    batches = crop_loader(dataset, Augmentation((24, 24)), stream, workers=2, lag=9, timeout=TIMEOUT, **options)
+    next(batches)
+    return batches, sampler
+
+
 def exhaust(batches, sampler):
     for _ in batches:
         sampler.running.observe(torch.zeros(3, 3))
@@ -85,13 +100,8 @@ def exhaust(batches, sampler):
 
 def test_a_worker_that_is_killed_at_any_moment(tmp_path):
     """Between two batches, in the middle of a message, or as its memory is handed over: the sentence is the same."""
-    dataset = open_folder(write_folder(tmp_path), "train")
-    index = build(dataset)
     for moment in range(15):
-        sampler = CropSampler(index, SamplingConfig(lag=9), seed=moment)
-        stream = DrawStream(sampler, batch=2, accumulate=1, rank=0, ranks=1, first=0, last=ENDLESS)
-        batches = crop_loader(dataset, Augmentation((24, 24)), stream, workers=2, lag=9, timeout=TIMEOUT)
-        next(batches)
+        batches, sampler = crops(tmp_path, seed=moment)
         sampler.running.observe(torch.zeros(3, 3))
         worker = children(os.getpid())[-1]
         struck = threading.Timer(0.003 * moment, os.kill, (worker, signal.SIGKILL))
@@ -100,6 +110,117 @@ def test_a_worker_that_is_killed_at_any_moment(tmp_path):
             exhaust(batches, sampler)
         struck.join()
         assert children(os.getpid()) == []
+
+
+def test_a_signal_without_a_name(tmp_path):
+    batches, sampler = crops(tmp_path)
+    os.kill(children(os.getpid())[-1], 35)
+    with pytest.raises(UserError, match="was killed by signal 35; "):
+        exhaust(batches, sampler)
+
+
+def die_with_a_lock(folder):
+    """A worker asks whether it is done, and dies before it has let go of the lock that is needed to tell it."""
+    real, trainer, asked = Event.is_set, os.getpid(), []
+
+    def is_set(self):
+        asked.append(self)
+        if os.getpid() == trainer or len(asked) < 3:
+            return real(self)
+        with self._cond:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Event.is_set = is_set
+    batches, sampler = crops(Path(folder))
+    with pytest.raises(UserError, match="was killed by SIGKILL"):
+        exhaust(batches, sampler)
+    del batches
+    print("ended")
+
+
+def die_in_a_message(folder):
+    """The thread that pins memory awaits the rest of it."""
+    pin_without_a_device()
+    loop = torch_worker._worker_loop
+
+    def torn(*arguments):
+        if arguments[10] == 1:  # the second worker
+            time.sleep(0.5)
+            arguments[3]._writer._send(struct.pack("!i", 1000) + b"the beginning")
+            os.kill(os.getpid(), signal.SIGKILL)
+        loop(*arguments)
+
+    torch_worker._worker_loop = torn
+    batches, sampler = crops(Path(folder), pin=True)
+    with pytest.raises(UserError, match="was killed by SIGKILL"):
+        exhaust(batches, sampler)
+    del batches
+    print("ended")
+
+
+def pin_without_a_device(patch=setattr):
+    """What torch asks of an accelerator before it starts the thread that pins memory."""
+    for name, found in {"is_available": True, "current_device_index": 0, "set_device_index": None}.items():
+        patch(torch.accelerator, name, lambda *_, found=found: found)
+    patch(torch.accelerator, "current_accelerator", lambda *_: torch.device("cpu"))
+    patch(torch.Tensor, "pin_memory", lambda self, *_: self)
+
+
+@pytest.mark.parametrize("death", [die_with_a_lock, die_in_a_message])
+def test_what_a_dead_worker_held_is_not_waited_for(tmp_path, death):
+    """In a process of its own, as it would hang for ever."""
+    with Processes() as processes:
+        code = f"import sys; from faults.test_workers import {death.__name__} as die; die(sys.argv[1])"
+        code, told = outcome(processes.python("-c", code, tmp_path), 60)
+    assert (code, told) == (0, "ended\n")
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_no_thread_is_left(tmp_path, monkeypatch, killed):
+    pin_without_a_device(monkeypatch.setattr)
+    before = set(threading.enumerate())
+    batches, sampler = crops(tmp_path, pin=True)
+    assert any("_pin_memory_loop" in thread.name for thread in threading.enumerate())
+    if killed:
+        os.kill(children(os.getpid())[-1], signal.SIGKILL)
+        with pytest.raises(UserError, match="was killed by SIGKILL"):
+            exhaust(batches, sampler)
+    batches.close()
+    del batches
+    assert until(lambda: set(threading.enumerate()) <= before, SLACK)
+
+
+def test_the_alarm_rings_once():
+    """What is tidied up on the way out is not disturbed by a second one."""
+    ended = []
+
+    def hangs():
+        try:
+            yield time.sleep(60)
+        finally:
+            time.sleep(3 * TICK)
+            ended.append(True)
+
+    with pytest.raises(UserError, match=r"no batch came within data\.timeout = 0\.5 seconds"):
+        next(watched(hangs(), TICK))
+    assert ended
+
+
+def test_a_timer_of_somebody_else_goes_on():
+    rung = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rung.append(True))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 60, 30)
+        assert list(watched(iter(map(time.sleep, [0.2])), 5)) == []  # it ends with None
+        delay, interval = signal.getitimer(signal.ITIMER_REAL)
+        assert (interval, rung) == (30, [])
+        assert 59 < delay < 59.9
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        list(watched(iter(map(time.sleep, [0.2])), 5))
+        assert until(lambda: rung, 1)  # late, but not lost
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import active_children
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.orphans import end_with_parent
@@ -17,6 +18,7 @@ from losspool.segmentation.orphans import end_with_parent
 TICK = 0.5
 """Seconds between two looks at the workers while a batch is waited for."""
 _KILLED_WITHIN = 5.0
+_PINNED_WITHIN = 6.0  # torch's thread that pins memory looks up every five seconds
 
 Batch = TypeVar("Batch")
 
@@ -43,18 +45,59 @@ def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, N
     if _in_main_thread():
         # torch's handler would raise wherever the trainer happens to be, in the middle of a step too.
         signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
+    with _silent_pinning(batches, workers):
+        try:
+            while True:
+                with _waiting(workers, timeout):
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            _stop_pinning(batches)
+            for worker in workers:
+                worker.kill()
+            for worker in workers:
+                worker.join(_KILLED_WITHIN)
+            _let_go(batches)
+
+
+@contextmanager
+def _silent_pinning(batches: Any, workers: Sequence[BaseProcess]) -> Iterator[None]:
+    """Torch's thread that pins memory stumbles over a worker's death, too: its traceback would hide the sentence."""
+    thread, tell = getattr(batches, "_pin_memory_thread", None), threading.excepthook
+
+    def hear(told: threading.ExceptHookArgs) -> None:
+        if told.thread is not thread or not wait([worker.sentinel for worker in workers], TICK):
+            tell(told)
+
+    threading.excepthook = hear
     try:
-        while True:
-            with _waiting(workers, timeout):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
+        yield
     finally:
-        for worker in workers:
-            worker.kill()
-        for worker in workers:
-            worker.join(_KILLED_WITHIN)
+        threading.excepthook = tell
+
+
+def _stop_pinning(batches: Any) -> None:
+    """Before the workers are killed: of a message that ends in its middle torch's thread would await the rest."""
+    thread = getattr(batches, "_pin_memory_thread", None)
+    if thread is None:
+        return
+    batches._pin_memory_thread_done_event.set()
+    batches._worker_result_queue.cancel_join_thread()
+    batches._worker_result_queue.put((None, None))  # wakes it
+    thread.join(_PINNED_WITHIN)
+    if thread.is_alive():
+        del batches._pin_memory_thread  # a worker had died in a message: torch would wait for it without bound
+
+
+def _let_go(batches: Any) -> None:
+    """Torch says to its workers that they are done, by a lock that one of them may have held when it was killed.
+
+    Nobody is left to hear it, so a fresh event will do; the rest of torch's tidying goes its way.
+    """
+    if hasattr(batches, "_workers_done_event"):
+        batches._workers_done_event = threading.Event()
 
 
 @contextmanager
@@ -69,26 +112,50 @@ def _waiting(workers: Sequence[BaseProcess], timeout: float) -> Iterator[None]:
     def look(*_: object) -> None:
         nonlocal waited
         waited += TICK
-        _refuse_dead(workers)
-        if timeout and waited >= timeout:
-            raise UserError(
-                f"no batch came within data.timeout = {timeout:g} seconds: reading the data hangs, "
-                "or takes longer than that"
-            )
+        try:
+            _refuse_dead(workers)
+            if timeout and waited >= timeout:
+                raise UserError(
+                    f"no batch came within data.timeout = {timeout:g} seconds: reading the data hangs, "
+                    "or takes longer than that"
+                )
+        except UserError:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # no second one while this one is on its way
+            raise
 
     _refuse_dead(workers)
-    before = signal.signal(signal.SIGALRM, look)
-    signal.setitimer(signal.ITIMER_REAL, TICK, TICK)
+    with _alarm(look) as disarm:
+        try:
+            yield
+        except (RuntimeError, OSError, EOFError):  # what torch or a pipe says of a worker that is gone
+            disarm()
+            _bury(workers)
+            _refuse_dead(workers)
+            raise
+
+
+@contextmanager
+def _alarm(ring: Callable[..., None]) -> Iterator[Callable[[], None]]:
+    """Rings at every tick, until it is disarmed. A timer that somebody else had set goes on afterwards."""
+    armed = True
+
+    def disarm() -> None:
+        nonlocal armed
+        armed = False  # one that is under way already must not ring in the midst of what follows
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    began = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, lambda *_: ring() if armed else None)
+    delay, interval = signal.setitimer(signal.ITIMER_REAL, TICK, TICK)
     try:
-        yield
-    except (RuntimeError, OSError, EOFError):  # what torch or a pipe says of a worker that is gone
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        _bury(workers)
-        _refuse_dead(workers)
-        raise
+        try:
+            yield disarm
+        finally:
+            disarm()
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
+        if delay:
+            signal.setitimer(signal.ITIMER_REAL, max(delay - (time.monotonic() - began), 1e-6), interval)
 
 
 def _bury(workers: Sequence[BaseProcess]) -> None:
@@ -104,11 +171,18 @@ def _refuse_dead(workers: Sequence[BaseProcess]) -> None:
         code = worker.exitcode
         # Those that are done end with 0, as soon as there is nothing left to draw.
         if code:
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+            how = f"was killed by {_name(-code)}" if code < 0 else f"ended with code {code}"
             raise UserError(
                 f"a loader worker (process {worker.pid}) {how}; "
                 "where memory is short, fewer data.workers or a smaller train.batch may help"
             ) from None
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # of the real-time signals only the first and the last have one
+        return f"signal {number}"
 
 
 def _in_main_thread() -> bool:
