@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,6 +54,22 @@ def test_scores_are_counts_over_valid_pixels(tmp_path):
         assert scores.summary()["iou"][label] == hits / (labelled + guessed - hits)
     halves = [score(guess, dataset, part, nothing).matrix for part in (range(0, 4, 2), range(1, 4, 2))]
     assert (sum(halves) == scores.matrix).all()
+    assert set(scores.summary()) == {"miou", "iou", "pixels"}  # a line of metrics.jsonl, which knows no single images
+
+
+def test_counts_of_each_image(tmp_path):
+    dataset = open_folder(write_folder(tmp_path, "val", count=4), "val")
+    found = score(guess, dataset, (3, 1), nothing).per_image
+    assert list(found) == [dataset.names[3], dataset.names[1]]
+    for index in (3, 1):
+        truth, guessed = dataset.label(index).ravel().tolist(), guess(dataset.image(index)).ravel().tolist()
+        pairs = [pair for pair in zip(truth, guessed, strict=True) if pair[0] != 255]
+        hits, labelled, predicted = found[dataset.names[index]].tolist()
+        for label in range(3):
+            assert hits[label] == pairs.count((label, label))
+            assert labelled[label] == sum(of_label == label for of_label, _ in pairs)
+            assert predicted[label] == sum(of_guess == label for _, of_guess in pairs)
+        assert labelled != predicted
 
 
 def test_each_image_is_announced_and_an_exception_stops(tmp_path):
@@ -175,6 +192,10 @@ def test_the_table_and_the_file(tmp_path, command):
         assert entry["step"] == step
         assert entry["confusion"] == expected.matrix.tolist()
         assert entry["iou"] == expected.summary()["iou"]
+        for name, line in zip(dataset.names, entry["per_image"], strict=True):
+            counts = expected.per_image[name].tolist()
+            assert line == {"image": name, "hits": counts[0], "labelled": counts[1], "predicted": counts[2]}
+            assert json.dumps(line) in (text.removesuffix(",") for text in path.read_text().splitlines())
         mious.append(expected.summary()["miou"])
     assert stored["mean"]["miou"] == pytest.approx(np.mean(mious))
     assert stored["std"]["miou"] == pytest.approx(np.std(mious, ddof=1))
@@ -269,3 +290,23 @@ def test_a_broken_image_is_named(tmp_path, command):
     image = tmp_path / "data/images/val/001.png"
     image.write_bytes(image.read_bytes()[:200])
     assert_mistake(command("evaluate", run, "--model", "tiny_model.build"), f"{image}: the image cannot be decoded")
+
+
+def test_a_broken_image_that_is_skipped_has_no_counts(tmp_path, command):
+    config = small_config(tmp_path / "data")
+    run = write_run(tmp_path / "run", replace(config, data=replace(config.data, skip_broken=True))).path
+    image = tmp_path / "data/images/val/001.png"
+    image.write_bytes(image.read_bytes()[:200])
+    assert command("evaluate", run, "--model", "tiny_model.build")[0] == 0
+    (entry,) = json.loads((run / "evaluation-val-none-5.json").read_text())["checkpoints"]
+    assert [line["image"] for line in entry["per_image"]] == ["000", "002"]
+    assert entry["skipped"] == 1
+
+
+def test_a_name_that_is_no_text_is_kept(tmp_path, command):
+    run = write_run(tmp_path / "run", small_config(tmp_path / "data")).path
+    for kind in ("images", "labels"):
+        (tmp_path / f"data/{kind}/val/001.png").rename(tmp_path / f"data/{kind}/val/\udcff1.png")
+    assert command("evaluate", run, "--model", "tiny_model.build")[0] == 0
+    (entry,) = json.loads((run / "evaluation-val-none-5.json").read_text(encoding="utf-8"))["checkpoints"]
+    assert {line["image"] for line in entry["per_image"]} == {"000", "002", "\udcff1"}

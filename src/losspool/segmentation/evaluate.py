@@ -17,7 +17,7 @@ from losspool.segmentation.data.pairs import read_pair
 from losspool.segmentation.data.protocol import Dataset, Pixels
 from losspool.segmentation.data.streets import LOOKS, Streets
 from losspool.segmentation.errors import BrokenFileError, UserError
-from losspool.segmentation.metrics import confusion, iou, mean_iou
+from losspool.segmentation.metrics import class_counts, confusion, iou, mean_iou
 from losspool.segmentation.models.preprocessing import Preprocessing
 from losspool.segmentation.parallel import in_threads
 from losspool.segmentation.strips import row_strips, strips
@@ -116,6 +116,8 @@ class Scores:
     """(L, 2): of each look of generated scenes, the pixels found and the pixels there are."""
     broken: list[BrokenFileError] | None = None
     """What is wrong with the images that were left out; None where a broken one is an error."""
+    per_image: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    """(3, C) of each image by its name, see :func:`class_counts`: the IoU of any of the images follows from these."""
 
     def summary(self) -> dict[str, Any]:
         """As metrics.jsonl holds it: IoU (None where a class does not occur), and how many pixels the classes have."""
@@ -148,10 +150,11 @@ def score(
     scores = Scores(np.zeros((classes, classes), np.int64), np.zeros((len(LOOKS) if generated else 0, 2), np.int64))
     scores.broken = [] if skip_broken else None
 
-    def read(index: int) -> tuple[Image.Image, Pixels, Pixels | None] | BrokenFileError:
+    def read(index: int) -> tuple[str, Image.Image, Pixels, Pixels | None] | BrokenFileError:
         try:
             # The looks at once: a generated scene that is no longer kept would be drawn anew for them.
-            return *read_pair(dataset, index), dataset.looks(index) if isinstance(dataset, Streets) else None
+            looks = dataset.looks(index) if isinstance(dataset, Streets) else None
+            return dataset.names[index], *read_pair(dataset, index), looks
         except BrokenFileError as error:
             return error
 
@@ -162,9 +165,11 @@ def score(
                 raise each
             scores.broken.append(each)
             continue
-        image, label, looks = each
+        name, image, label, looks = each
         prediction = predict(image)
-        scores.matrix += confusion(torch.from_numpy(prediction), torch.from_numpy(label.copy()), classes).numpy()
+        matrix = confusion(torch.from_numpy(prediction), torch.from_numpy(label.copy()), classes).numpy()
+        scores.matrix += matrix
+        scores.per_image[name] = class_counts(matrix)
         if looks is not None:
             found = np.bincount(looks[prediction == label], minlength=len(LOOKS) + 1)
             scores.looks += np.stack([found, np.bincount(looks.ravel(), minlength=len(LOOKS) + 1)], axis=1)[1:]

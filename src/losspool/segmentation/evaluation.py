@@ -83,7 +83,7 @@ class Evaluation:
             "classes": list(self.classes),
             "settings": {**asdict(self.settings), "scales": list(self.settings.scales), "zoom": self.zoom},
             "checkpoints": [
-                {"step": step, **summary, "confusion": scores.matrix.tolist()}
+                {"step": step, **summary, "confusion": scores.matrix.tolist(), "per_image": _per_image(scores)}
                 for (step, scores), summary in checkpoints
             ],
             "mean": {"miou": mean.mean, "iou": [None if each is None else each.mean for each in classes]},
@@ -114,18 +114,29 @@ def evaluate_run(
 
 
 def write_evaluation(folder: RunFolder, evaluation: Evaluation) -> Path:
-    """JSON in the run's folder, under a name that says what was evaluated. A line per entry."""
+    """JSON in the run's folder, under a name that says what was evaluated. A line per entry, checkpoint and image."""
     name = evaluation_name(evaluation.split, evaluation.settings, evaluation.scores)
     path = folder.path / f"{name}.json"
     lines = (f"{json.dumps(key)}: {_value(value)}" for key, value in evaluation.to_dict().items())
     with replacing(path) as partial:
-        partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        # A file's name may be no text at all: what UTF-8 cannot hold, JSON escapes in the same way.
+        partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8", errors="backslashreplace")
     return path
 
 
+def _per_image(scores: Scores) -> list[dict[str, Any]]:
+    return [
+        {"image": name, **dict(zip(("hits", "labelled", "predicted"), counts.tolist(), strict=True))}
+        for name, counts in scores.per_image.items()
+    ]
+
+
 def _value(value: Any) -> str:
+    """JSON in which every object of a list has a line of its own."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + ",\n".join(map(_value, value)) + "\n]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)}: {_value(each)}" for key, each in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from losspool.segmentation.data.protocol import IGNORE
+
+Number = TypeVar("Number", np.int64, np.float64)
 
 _BLOCK = 1 << 18
 """Pixels counted at once: temporaries of 2 MB stay in the cache, those of a whole image would outweigh its logits."""
@@ -30,12 +34,21 @@ def confusion(prediction: Tensor, target: Tensor, classes: int, ignore: int = IG
     return counts[:-1].view(classes, classes)
 
 
+def class_counts(matrix: NDArray[Number]) -> NDArray[Number]:
+    """(C, C) -> (3, C): the hits of each class, its labelled pixels and its predicted ones. All that IoU needs."""
+    return np.stack([np.diagonal(matrix), matrix.sum(1), matrix.sum(0)])
+
+
+def iou_of_counts(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(…, 3, C) -> (…, C): intersection over union; NaN where a class is neither labelled nor predicted."""
+    hits, labelled, predicted = np.moveaxis(counts, -2, 0)
+    union = labelled + predicted - hits
+    return np.divide(hits, union, out=np.full(union.shape, np.nan), where=union > 0)
+
+
 def iou(matrix: NDArray[np.floating] | NDArray[np.integer]) -> NDArray[np.float64]:
-    """(C,): intersection over union per class; NaN where a class is neither labelled nor predicted."""
-    counts = matrix.astype(np.float64)
-    intersection = np.diagonal(counts)
-    union = counts.sum(0) + counts.sum(1) - intersection
-    return np.divide(intersection, union, out=np.full(len(counts), np.nan), where=union > 0)
+    """(C,): of each class, see :func:`iou_of_counts`."""
+    return iou_of_counts(class_counts(matrix.astype(np.float64)))
 
 
 def mean_iou(matrix: NDArray[np.floating] | NDArray[np.integer]) -> float:
