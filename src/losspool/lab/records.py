@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from losspool.lab.image_counts import ImageCounts
 from losspool.segmentation.config import Config
 from losspool.segmentation.console import say
 from losspool.segmentation.data.protocol import ClassInfo
@@ -18,7 +19,8 @@ from losspool.segmentation.recipes import load_config
 from losspool.segmentation.runs import RunFolder
 
 Summary = dict[str, Any]
-"""Of a checkpoint: miou, iou and pixels per class, and what else metrics.jsonl or an evaluation holds of it."""
+"""Of a checkpoint: miou, iou and pixels per class, and what else metrics.jsonl or an evaluation holds of it; its
+``per_image`` as :class:`ImageCounts`."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Run:
             if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
                 raise UserError(f"{files[0]}: has a checkpoint without step")
             _check(files[0], entry, len(self.classes))
+            if "per_image" in entry:  # older evaluations have none
+                entry["per_image"] = _image_counts(files[0], entry, len(self.classes))
         if not entries:
             raise UserError(f"{files[0]}: has no checkpoints")
         return {entry["step"]: entry for entry in entries}
@@ -104,6 +108,13 @@ def _check(path: Path, summary: Summary, classes: int) -> None:
     whole = isinstance(summary.get("miou"), float) and isinstance(ious, list) and len(ious) == classes
     if not whole or not all(iou is None or isinstance(iou, float) for iou in ious or ()):
         raise UserError(f"{path}: the scores of step {summary['step']} do not fit the run's classes")
+
+
+def _image_counts(path: Path, summary: Summary, classes: int) -> ImageCounts:
+    try:
+        return ImageCounts.of(summary["per_image"], classes)
+    except ValueError as error:
+        raise UserError(f"{path}: the counts per image of step {summary['step']} are damaged ({error})") from None
 
 
 def find_runs(paths: Iterable[Path]) -> list[Run]:

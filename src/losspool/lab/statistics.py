@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student
 
+from losspool.lab.bootstrap import ImageIntervals, image_intervals
+from losspool.lab.image_counts import ImageCounts, same_images
 from losspool.lab.records import Run
 from losspool.lab.variants import Comparison, Variant
 from losspool.segmentation.evaluation import Spread
@@ -95,6 +97,23 @@ class Statistics:
             Difference.of(self.class_by_seed(variant, index), self.class_by_seed(base, index))
             for index in range(len(self.comparison.classes))
         ]
+
+    def image_intervals(self, variant: Variant) -> ImageIntervals | None:
+        """Of the same gains, over images; None where these were not counted one by one, or not the same ones."""
+        base = {run.seed: run for run in self.comparison.baseline.runs}
+        shared = [run for run in variant.runs if run.seed in base]
+        ours = [self._image_counts(run) for run in shared]
+        theirs = [self._image_counts(base[run.seed]) for run in shared]
+        if not shared or not all(ours) or not all(theirs):
+            return None
+        same = same_images([counts for run in (*ours, *theirs) for counts in run])
+        return image_intervals(ours, theirs, CONFIDENCE) if same else None
+
+    def _image_counts(self, run: Run) -> list[ImageCounts]:
+        """Of the run's checkpoints; empty if one of them has none."""
+        summaries = self.comparison.summaries(run)
+        counted = all("per_image" in summary for summary in summaries)
+        return [summary["per_image"] for summary in summaries] if counted else []
 
     def present_classes(self) -> int:
         """How many classes have an IoU in the baseline: the C of the paper's question."""

@@ -23,6 +23,8 @@ from losspool.segmentation.runs import RunFolder, split_of
 from losspool.segmentation.storage import replacing
 
 FORMAT = 1
+COUNTS = ("hits", "labelled", "predicted")
+"""What ``per_image`` calls the rows of :func:`losspool.segmentation.metrics.class_counts`."""
 _NONE = "–"
 
 
@@ -126,8 +128,7 @@ def write_evaluation(folder: RunFolder, evaluation: Evaluation) -> Path:
 
 def _per_image(scores: Scores) -> list[dict[str, Any]]:
     return [
-        {"image": name, **dict(zip(("hits", "labelled", "predicted"), counts.tolist(), strict=True))}
-        for name, counts in scores.per_image.items()
+        {"image": name, **dict(zip(COUNTS, counts.tolist(), strict=True))} for name, counts in scores.per_image.items()
     ]
 
 
