@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lab_runs import CLASSES, IMAGES, write_lab
+from lab_runs import CLASSES, IMAGES, lab_config, write_lab, write_lab_evaluation, write_lab_run
 from losspool.lab import bootstrap
-from losspool.lab.bootstrap import RESAMPLES, SEED, Interval, image_intervals, sequences, strata
+from losspool.lab.bootstrap import Interval, image_intervals, sequences, strata
 from losspool.lab.image_counts import ImageCounts
 from losspool.lab.records import find_runs
 from losspool.lab.statistics import Statistics
 from losspool.lab.variants import compare
 from losspool.segmentation.errors import UserError
+from plain_bootstrap import LAB_BLOCKS, plain_intervals, plain_scores, stored_counts
 
 
 def made_up(names, classes=3, seed=0, right=0.5):
@@ -27,36 +28,6 @@ def made_up(names, classes=3, seed=0, right=0.5):
 
 def numbered(count, sequence="a_"):
     return [f"{sequence}{number:04d}" for number in range(count)]
-
-
-def plain_scores(counts, places):
-    """IoU per class of these images (None where there is none) and their mean, in plain Python."""
-    found = []
-    for label in range(counts.counts.shape[2]):
-        hits, labelled, predicted = (
-            sum(int(counts.counts[place, kind, label]) for place in places) for kind in (0, 1, 2)
-        )
-        union = labelled + predicted - hits
-        found.append(hits / union if union else None)
-    present = [value for value in found if value is not None]
-    return found, sum(present) / len(present)
-
-
-def plain_mean(values):
-    present = [value for value in values if value is not None]
-    return sum(present) / len(present) if present else None
-
-
-def plain_percentiles(values):
-    """With the usual straight line between two neighbours."""
-    ordered = sorted(value for value in values if value is not None)
-    ends = []
-    for share in (0.025, 0.975):
-        place = share * (len(ordered) - 1)
-        below = int(place)
-        above = min(below + 1, len(ordered) - 1)
-        ends.append(ordered[below] + (place - below) * (ordered[above] - ordered[below]))
-    return ends
 
 
 @pytest.mark.parametrize(
@@ -97,44 +68,24 @@ def test_short_sequences_are_drawn_from_among_each_other():
 
 
 def test_a_slow_loop_finds_the_same():
-    """The same draws, but every sum and mean by hand: two seeds, of which one has two checkpoints."""
+    """Two seeds, of which one has two checkpoints; the last class is no label, and predicted by some of them only."""
     names = [*numbered(23, "a_"), *numbered(15, "b_"), "x", "y", "z"]
-    ours = [
-        [made_up(names, seed=1, right=0.6), made_up(names, seed=2, right=0.6)],
-        [made_up(names, seed=3, right=0.55)],
-    ]
-    theirs = [[made_up(names, seed=4)], [made_up(names, seed=5)]]
-    random = np.random.RandomState(SEED)
-    blocks_of = [
-        [range(0, 12), range(12, 23)],
-        [range(23, 31), range(31, 38)],
-        [range(38, 39), range(39, 40), range(40, 41)],
-    ]
-    draws = [random.randint(len(blocks), size=(RESAMPLES, len(blocks))) for blocks in blocks_of]
-    mious, ious = [], []
-    seen: dict = {}  # few blocks make few different draws
-    for row in range(RESAMPLES):
-        drawn = tuple(tuple(sorted(each[row])) for each in draws)
-        if drawn not in seen:
-            places = [
-                place
-                for blocks, chosen in zip(blocks_of, drawn, strict=True)
-                for block in chosen
-                for place in blocks[block]
-            ]
-            gains, class_gains = [], []
-            for our, their in zip(ours, theirs, strict=True):
-                one, other = ([plain_scores(counts, places) for counts in run] for run in (our, their))
-                gains.append(plain_mean([miou for _, miou in one]) - plain_mean([miou for _, miou in other]))
-                pairs = [(plain_mean([s[0][c] for s in one]), plain_mean([s[0][c] for s in other])) for c in range(3)]
-                class_gains.append([None if None in pair else pair[0] - pair[1] for pair in pairs])
-            seen[drawn] = plain_mean(gains), [plain_mean(column) for column in zip(*class_gains, strict=True)]
-        mious.append(seen[drawn][0])
-        ious.append(seen[drawn][1])
+    one, two, three, four, five = (made_up(names, 4, seed, right=0.7 - seed / 20) for seed in range(1, 6))
+    ours, theirs = [[one, two], [three]], [[four], [five]]
+    for place, counts in enumerate((one, two, three, four, five)):
+        counts.counts[:, :, 3] = 0
+        counts.counts[7, 2, 3] = (9, 0, 4, 2, 0)[place]
+    blocks = (
+        (range(0, 12), range(12, 23)),
+        (range(23, 31), range(31, 38)),
+        (range(38, 39), range(39, 40), range(40, 41)),
+    )
+    sides = ([[counts.counts.tolist() for counts in run] for run in side] for side in (ours, theirs))
+    miou, *classes = plain_intervals(*sides, blocks)
     found = image_intervals(ours, theirs, 0.95)
-    assert [found.miou.low, found.miou.high] == pytest.approx(plain_percentiles(mious), abs=1e-12)
-    for interval, column in zip(found.classes, zip(*ious, strict=True), strict=True):
-        assert [interval.low, interval.high] == pytest.approx(plain_percentiles(column), abs=1e-12)
+    assert [found.miou.low, found.miou.high] == pytest.approx(miou, abs=1e-12)
+    for interval, ends in zip(found.classes, classes, strict=True):
+        assert [interval.low, interval.high] == pytest.approx(ends, abs=1e-12)
     assert found.miou.low < found.miou.high
 
 
@@ -161,7 +112,7 @@ def test_single_images_are_the_plain_bootstrap():
     ours, theirs = made_up(names, seed=1, right=0.6), made_up(names, seed=2)
 
     def gain(places):
-        return plain_scores(ours, places)[1] - plain_scores(theirs, places)[1]
+        return plain_scores(ours.counts, places)[1] - plain_scores(theirs.counts, places)[1]
 
     theirs_ends = stats.bootstrap(
         (np.arange(60),), gain, vectorized=False, method="percentile", n_resamples=3000, rng=np.random.default_rng(5)
@@ -198,7 +149,10 @@ def test_the_interval_covers_the_truth(monkeypatch):
         return sides
 
     def gain(ours, theirs):
-        return plain_scores(ours, range(len(ours.names)))[1] - plain_scores(theirs, range(len(theirs.names)))[1]
+        return (
+            plain_scores(ours.counts, range(len(ours.names)))[1]
+            - plain_scores(theirs.counts, range(len(theirs.names)))[1]
+        )
 
     truth = gain(*footage(np.random.default_rng(0), 3000))
     covered = {10: 0, 1: 0}
@@ -233,35 +187,23 @@ def test_images_without_labels_alone_are_no_score():
 
 
 def test_statistics_take_the_runs_that_are_compared(tmp_path):
-    """Shared seeds and the comparison's checkpoints, from the files; and on all images the gain of the tables."""
+    """The comparison's checkpoints of the seeds that both have; on all images the gain is that of the tables."""
     root = write_lab(tmp_path / "runs", seeds=(0, 1), evaluated=(40, 60), previews=False)
-    comparison = compare(find_runs([root]), source="test", steps=(40, 60))
-
-    def side(method):
-        runs = []
-        for seed in (0, 1):
-            stored = json.loads((root / f"{method}-s{seed}/evaluation-test-none-40+60.json").read_text())
-            runs.append([plain_counts(entry["per_image"]) for entry in stored["checkpoints"]])
-        return runs
-
-    ours, theirs = side("lmp"), side("base")
-    statistics = Statistics(comparison)
-    (variant,) = comparison.others
-    assert statistics.image_intervals(variant) == image_intervals(ours, theirs, 0.95)
-    scores = [
-        sum(plain_scores(counts, range(len(IMAGES)))[1] for run in runs for counts in run) / 4
-        for runs in (ours, theirs)
-    ]
-    assert statistics.gain(variant).mean == pytest.approx(scores[0] - scores[1])
-    only = Statistics(compare(find_runs([root]), source="test", steps=(60,)))
-    assert only.image_intervals(only.comparison.others[0]) == image_intervals(
-        [run[1:] for run in ours], [run[1:] for run in theirs], 0.95
+    ours, theirs = ([stored_counts(root / f"{method}-s{seed}") for seed in (0, 1)] for method in ("lmp", "base"))
+    found = Statistics(compare(find_runs([root]), source="test", steps=(60,)))
+    (variant,) = found.comparison.others
+    last = [[run[1:] for run in side] for side in (ours, theirs)]
+    miou, *classes = plain_intervals(*last, LAB_BLOCKS)
+    intervals = found.image_intervals(variant)
+    assert [intervals.miou.low, intervals.miou.high] == pytest.approx(miou, abs=1e-12)
+    assert [[each.low, each.high] for each in intervals.classes] == [pytest.approx(ends, abs=1e-12) for ends in classes]
+    scores = [sum(plain_scores(run[1], range(len(IMAGES)))[1] for run in side) / 2 for side in (ours, theirs)]
+    assert found.gain(variant).mean == pytest.approx(scores[0] - scores[1])
+    write_lab_evaluation(
+        write_lab_run(root / "lmp-s9", lab_config("lmp", 9), previews=False), lab_config("lmp", 9), level=1
     )
-
-
-def plain_counts(lines):
-    counts = [[line["hits"], line["labelled"], line["predicted"]] for line in lines]
-    return ImageCounts(tuple(line["image"] for line in lines), np.array(counts))
+    more = Statistics(compare(find_runs([root]), source="test", steps=(60,)))
+    assert more.image_intervals(more.comparison.others[0]) == intervals
 
 
 def changed(root, change):

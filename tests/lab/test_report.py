@@ -20,6 +20,7 @@ from losspool.lab.report.data import thinned
 from losspool.lab.variants import compare
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import UserError
+from plain_bootstrap import LAB_BLOCKS, plain_intervals, stored_counts
 from report_parts import report
 
 STEPS = (40, 50, 60)
@@ -72,6 +73,16 @@ def test_scores_and_gains(lab, data):
     pairs = zip(seeds_of(lab, "lmp"), seeds_of(lab, "base"), strict=True)
     mean, low, high = interval([score(ours) - score(theirs) for ours, theirs in pairs])
     assert lmp["gain"] == near({"mean": mean, "low": low, "high": high, "pairs": 3})
+
+
+def test_intervals_over_images(tmp_path, data):
+    root = write_lab(tmp_path / "runs", seeds=(0, 1), evaluated=(60,), previews=False)
+    base, lmp = report(root, source="test").data["variants"]
+    sides = ([stored_counts(root / f"{method}-s{seed}") for seed in (0, 1)] for method in ("lmp", "base"))
+    low, high = plain_intervals(*sides, LAB_BLOCKS)[0]
+    assert lmp["over_images"] == near({"low": low, "high": high})
+    assert base["over_images"] is None
+    assert [variant["over_images"] for variant in data["variants"]] == [None, None]
 
 
 def test_classes(lab, data):

@@ -334,6 +334,18 @@ def test_poor_data_makes_a_page_too(chromium, tmp_path):
         assert (found.requests, found.complaints) == ([], [])
 
 
+def test_intervals_over_images_stand_beside_those_over_seeds(chromium, tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(0, 1), evaluated=(60,), previews=False)
+    path = write_report(compare(find_runs([root]), source="test"), tmp_path / "report.html")
+    with opened(chromium, path) as found:
+        lmp = found.page.evaluate("JSON.parse(document.getElementById('data').textContent).variants[1]")
+        for place, key in ((5, "gain"), (6, "over_images")):
+            ends = ", ".join(f"{100 * lmp[key][end]:+.2f}" for end in ("low", "high"))
+            assert column(found.page, "scores-table", place) == ["–", f"[{ends}]"]
+        assert "other footage like this" in found.page.locator("#scores-notes").inner_text()
+        assert (found.requests, found.complaints) == ([], [])
+
+
 def test_many_variants_without_a_common_seed(chromium, tmp_path):
     for place in range(9):
         write_lab_run(tmp_path / "runs" / f"{place}", lab_config("lmp", place, p=1 + place / 10))

@@ -9,7 +9,7 @@ import statistics as plain_statistics
 
 import pytest
 
-from lab_runs import CLASSES, LOOKS, PIXELS, lab_config, write_lab, write_lab_run
+from lab_runs import CLASSES, LOOKS, PIXELS, lab_config, write_lab, write_lab_evaluation, write_lab_run
 from losspool.lab.records import find_runs
 from losspool.lab.statistics import Statistics
 from losspool.lab.tables.formats import comma_separated, formatted, markdown
@@ -20,6 +20,7 @@ from losspool.segmentation.config import DataConfig
 from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import UserError
+from plain_bootstrap import LAB_BLOCKS, plain_intervals, plain_mean, plain_scores, stored_counts
 
 STEPS = (40, 50, 60)
 STUDENT = {2: 12.706204736432095, 3: 4.302652729749464}  # of 95 %, by the number of pairs (printed tables)
@@ -70,6 +71,44 @@ def test_methods(root):
     assert float(found["lmp"]["95 % interval, low"]) == pytest.approx(low)
     assert float(found["lmp"]["95 % interval, high"]) == pytest.approx(high)
     assert found["base"]["Δ to base"] == ""
+
+
+def test_intervals_over_images(tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(0, 1), evaluated=(50, 60), previews=False)
+    made = tables(root, "methods", "classes", source="test")
+    ours, theirs = ([stored_counts(root / f"{method}-s{seed}") for seed in (0, 1)] for method in ("lmp", "base"))
+    miou, *per_class = ([100 * end for end in ends] for ends in plain_intervals(ours, theirs, LAB_BLOCKS))
+    found = rows(made["methods"])
+    assert [float(found["lmp"][f"95 % interval over images, {end}"]) for end in ("low", "high")] == pytest.approx(miou)
+    assert found["base"]["95 % interval over images, low"] == ""
+    gains = [
+        100 * (plain_mean([plain_scores(each, range(70))[1] for each in one]) - plain_mean(other))
+        for one, other in zip(ours, [[plain_scores(e, range(70))[1] for e in run] for run in theirs], strict=True)
+    ]
+    mean, low, high = interval(gains)
+    assert float(found["lmp"]["Δ to base"]) == pytest.approx(mean)
+    assert float(found["lmp"]["95 % interval over seeds, low"]) == pytest.approx(low)
+    assert float(found["lmp"]["95 % interval over seeds, high"]) == pytest.approx(high)
+    classes = rows(made["classes"])
+    for info, ends in zip((*(info.name for info in CLASSES), "Mean"), (*per_class, miou), strict=True):
+        names = [f"lmp Δ 95 % interval over images, {end}" for end in ("low", "high")]
+        assert [float(classes[name][info]) for name in names] == pytest.approx(ends)
+    for table in made.values():
+        assert "these same networks on other footage like this" in table.notes[-1]
+
+
+def test_a_method_that_was_not_counted_on_each_image_is_told(tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(0,), evaluated=(60,), previews=False)
+    config = lab_config("focal")
+    path = write_lab_evaluation(write_lab_run(root / "focal", config, previews=False), config, level=0.4)
+    stored = json.loads(path.read_text())
+    del stored["checkpoints"][0]["per_image"]
+    path.write_text(json.dumps(stored))
+    table = tables(root, "methods", source="test")["methods"]
+    assert "Not counted on the same images as the baseline: focal." in table.notes
+    assert rows(table)["focal"]["95 % interval over images, low"] == ""
+    assert rows(table)["lmp"]["95 % interval over images, low"] != ""
+    assert "no interval over seeds" in table.notes[0]
 
 
 def test_classes(root):

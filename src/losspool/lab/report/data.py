@@ -41,6 +41,13 @@ class GainData(TypedDict):
     pairs: int
 
 
+class IntervalData(TypedDict):
+    """See :class:`losspool.lab.bootstrap.Interval`."""
+
+    low: float
+    high: float
+
+
 class ClassData(TypedDict):
     name: str
     color: str
@@ -65,6 +72,8 @@ class VariantData(TypedDict):
     """``seeds`` or ``checkpoints``; None where there is one of each."""
     gain: GainData | None
     """None of the baseline, and where no seed is shared with it."""
+    over_images: IntervalData | None
+    """Of the gain; None where the same images were not counted one by one."""
     first_step: int | None
     """Of the validation that reached the baseline's last one."""
     class_scores: list[SpreadData | None]
@@ -188,6 +197,7 @@ def _variant(statistics: Statistics, variant: Variant, runs: Sequence[Run], leve
     score = statistics.score(variant)
     over = "seeds" if len(variant.runs) > 1 else "checkpoints"
     curve = statistics.curve(variant)
+    images = None if baseline else statistics.image_intervals(variant)
     return {
         "label": variant.label,
         "baseline": baseline,
@@ -196,6 +206,7 @@ def _variant(statistics: Statistics, variant: Variant, runs: Sequence[Run], leve
         "score": _spread(score),
         "spread_over": None if score.std is None else over,
         "gain": None if baseline else _gain(statistics.gain(variant)),
+        "over_images": {"low": images.miou.low, "high": images.miou.high} if images else None,
         "first_step": None if level is None else statistics.first_step_at(variant, level),
         "class_scores": [None if each is None else _spread(each) for each in statistics.class_scores(variant)],
         "class_gains": [] if baseline else [_gain(each) for each in statistics.class_gains(variant)],

@@ -7,6 +7,7 @@
   report.showScores = (data) => {
     const { variants } = data;
     const baseline = variants.find((each) => each.baseline);
+    const images = variants.some((each) => each.over_images);
     byId('scores-text').textContent = `mIoU in percent, from ${report.scoreSource(data)}; gains are in points over ${baseline.label}.`;
     report.table(byId('scores-table'), {
       caption: 'Scores of the variants',
@@ -15,7 +16,8 @@
         { text: 'seeds', numeric: true },
         { text: 'mIoU ± spread', numeric: true },
         { text: 'gain', numeric: true },
-        { text: '95 % interval', numeric: true },
+        { text: images ? '95 % interval over seeds' : '95 % interval', numeric: true },
+        ...(images ? [{ text: '95 % interval over images', numeric: true }] : []),
         { text: 'reaches baseline at step', numeric: true },
       ],
       rows: variants.map((variant) => [
@@ -24,6 +26,7 @@
         { text: spread(variant.score) },
         { text: variant.gain ? signed(variant.gain.mean) : NONE },
         { text: interval(variant.gain) },
+        ...(images ? [{ text: interval(variant.over_images) }] : []),
         { text: variant.first_step === null ? NONE : count(variant.first_step) },
       ]),
     });
@@ -42,10 +45,13 @@
     }
     const others = variants.filter((each) => !each.baseline);
     if (others.some((each) => each.gain && each.gain.low !== null)) {
-      found.push('The interval is Student’s, of the mean difference between runs of the same seed.');
+      found.push('The interval over seeds is Student’s, of the mean difference between runs of the same seed: it tells of training anew and scoring on these same images.');
+    }
+    if (others.some((each) => each.over_images)) {
+      found.push('The interval over images tells of scoring these same networks on other footage like this: blocks of consecutive images were drawn anew. Neither tells of other places or cameras.');
     }
     if (others.some((each) => !each.gain || each.gain.low === null)) {
-      found.push('Where the interval is missing, fewer than two seeds are shared with the baseline: the gain may be chance.');
+      found.push('Where the interval over seeds is missing, fewer than two seeds are shared with the baseline: the gain may be chance.');
     }
     if (level !== null) {
       const mean = source === 'validation' ? '' : ' (validation during training)';

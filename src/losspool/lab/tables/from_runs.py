@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from losspool.lab import paper
+from losspool.lab.bootstrap import BLOCK, ImageIntervals
 from losspool.lab.paper import Printed
 from losspool.lab.records import VALIDATION
 from losspool.lab.statistics import Statistics
@@ -64,33 +65,34 @@ def sensitivity(statistics: Statistics) -> Table | None:
 def methods(statistics: Statistics) -> Table | None:
     """Table 2."""
     comparison = statistics.comparison
-    entries = [
-        MethodEntry(
-            variant.label,
-            statistics.score(variant),
-            len(variant.runs),
-            statistics.gain(variant) if variant is not comparison.baseline else None,
-            _paper_method(variant),
+    over_images = {variant.label: statistics.image_intervals(variant) for variant in comparison.others}
+    entries = []
+    for variant in comparison.variants:
+        gain = statistics.gain(variant) if variant is not comparison.baseline else None
+        images = over_images.get(variant.label)
+        score, printed = statistics.score(variant), _paper_method(variant)
+        entries.append(
+            MethodEntry(variant.label, score, len(variant.runs), gain, images.miou if images else None, printed)
         )
-        for variant in comparison.variants
-    ]
-    return method_table(entries, comparison.baseline.label, _notes(comparison))
+    return method_table(entries, comparison.baseline.label, [*_notes(comparison), *image_notes(over_images)])
 
 
 def classes(statistics: Statistics) -> Table | None:
     """Table 3."""
     comparison = statistics.comparison
+    over_images = {variant.label: statistics.image_intervals(variant) for variant in comparison.others}
     names, entries = [info.name for info in comparison.classes], []
     for variant in comparison.variants:
+        images = over_images.get(variant.label)
         gains = (
             [*statistics.class_gains(variant), statistics.gain(variant)] if variant is not comparison.baseline else ()
         )
         rows = paper.TABLE3.get(variant.config.data.name, {}).get(variant.label)
         printed = rows.mean if rows and tuple(names) == paper.CLASSES[variant.config.data.name] else ()
-        entries.append(
-            ClassEntry(variant.label, statistics.class_scores(variant), statistics.score(variant), gains, printed)
-        )
-    return class_table(names, entries, _notes(comparison))
+        intervals = (*images.classes, images.miou) if images else ()
+        scores, mean = statistics.class_scores(variant), statistics.score(variant)
+        entries.append(ClassEntry(variant.label, scores, mean, gains, intervals, printed))
+    return class_table(names, entries, [*_notes(comparison), *image_notes(over_images)])
 
 
 KINDS: dict[str, Callable[[Statistics], Table | None]] = {
@@ -123,12 +125,25 @@ def _notes(comparison: Comparison) -> list[str]:
     seeds = {len(variant.runs) for variant in comparison.variants}
     if seeds == {1}:
         spread = "deviations are over checkpoints, and " if len(comparison.steps) > 1 else ""
-        over = f"One seed each: {spread}differences have no interval."
+        over = f"One seed each: {spread}differences have no interval over seeds."
     elif 1 in seeds:
         over = "Deviations are over seeds, where there are several; else over checkpoints."
     else:
         over = "Deviations are over seeds."
     return [f"{_source(comparison)} {over}", *_unequal(comparison)]
+
+
+def image_notes(over_images: Mapping[str, ImageIntervals | None]) -> list[str]:
+    """What the intervals over images mean, and what those over seeds do not."""
+    if not any(over_images.values()):
+        return []
+    notes = [
+        "An interval over seeds tells of training anew and scoring on these same images; one over images tells of "
+        "scoring these same networks on other footage like this "
+        f"(blocks of about {BLOCK} consecutive images were drawn anew). Neither tells of other places or cameras."
+    ]
+    missing = ", ".join(label for label, found in over_images.items() if found is None)
+    return notes + ([f"Not counted on the same images as the baseline: {missing}."] if missing else [])
 
 
 def _unequal(comparison: Comparison) -> list[str]:

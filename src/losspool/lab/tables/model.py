@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from losspool.lab.bootstrap import Interval
 from losspool.lab.statistics import Difference
 from losspool.segmentation.evaluation import Spread
 
@@ -77,11 +78,16 @@ def difference(value: Difference | None) -> tuple[Cell, Cell]:
     """A gain in points, and its interval."""
     if value is None:
         return Cell(NOTHING), Cell(NOTHING)
-    gain = number(100 * value.mean, sign=True)
-    if value.low is None or value.high is None:
-        return gain, Cell(NOTHING)
+    ends = None if value.low is None or value.high is None else Interval(value.low, value.high)
+    return number(100 * value.mean, sign=True), interval(ends)
+
+
+def interval(value: Interval | None) -> Cell:
+    """In points."""
+    if value is None:
+        return Cell(NOTHING)
     low, high = 100 * value.low, 100 * value.high
-    return gain, Cell(f"{low:+.2f} … {high:+.2f}", ends=(repr(low), repr(high)))
+    return Cell(f"{low:+.2f} … {high:+.2f}", ends=(repr(low), repr(high)))
 
 
 def marked(rows: Sequence[Sequence[Cell]], column: int) -> list[list[Cell]]:

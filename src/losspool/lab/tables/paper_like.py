@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from losspool.lab.bootstrap import Interval
 from losspool.lab.paper import Printed
 from losspool.lab.statistics import CONFIDENCE, Difference
-from losspool.lab.tables.model import NOTHING, Cell, Table, difference, marked, number, percent, spread, text
+from losspool.lab.tables.model import NOTHING, Cell, Table, difference, interval, marked, number, percent, spread, text
 from losspool.segmentation.evaluation import Spread
 
 INTERVAL = f"{100 * CONFIDENCE:g} % interval"
+OVER_IMAGES = f"{INTERVAL} over images"
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class MethodEntry:
     score: Spread
     seeds: int | None = None
     gain: Difference | None = None
+    images: Interval | None = None
+    """Of the gain, over images."""
     paper: Printed | None = None
 
 
@@ -71,13 +75,17 @@ def method_table(entries: Sequence[MethodEntry], baseline: str | None, notes: Se
     paper = any(entry.paper is not None for entry in entries)
     spreads = any(entry.score.std is not None for entry in entries)
     intervals = any(entry.gain is not None and entry.gain.low is not None for entry in entries)
+    images = any(entry.images is not None for entry in entries)
     columns = ["Method", *(["seeds"] if seeds else []), "mean IoU", *(["Std.Dev."] if spreads else [])]
-    columns += [f"Δ to {baseline}", *([INTERVAL] if intervals else [])] if compared else []
+    over_seeds = f"{INTERVAL} over seeds" if images else INTERVAL
+    columns += [f"Δ to {baseline}", *([over_seeds] if intervals else [])] if compared else []
+    columns += [OVER_IMAGES] if images else []
     columns += ["paper"] if paper else []
     rows = []
     for entry in entries:
         cells = [text(entry.label), *([text(entry.seeds)] if seeds else []), *spread(entry.score)[: 1 + spreads]]
         cells += difference(entry.gain)[: 1 + intervals] if compared else ()
+        cells += [interval(entry.images)] if images else []
         rows.append(cells + ([text(entry.paper or NOTHING)] if paper else []))
     return Table("methods", "Methods: mIoU in %", columns, marked(rows, columns.index("mean IoU")), notes)
 
@@ -91,6 +99,8 @@ class ClassEntry:
     mean: Spread
     gains: Sequence[Difference | None] = ()
     """Over the baseline; the last is the mean's."""
+    images: Sequence[Interval | None] = ()
+    """Of the same gains, over images."""
     paper: Sequence[float] = ()
     """Means of the classes and of the mIoU, in percent."""
 
@@ -108,8 +118,10 @@ def class_table(classes: Sequence[str], entries: Sequence[ClassEntry], notes: Se
         if entry.gains:
             gains = [difference(gain) for gain in entry.gains]
             rows.append([text(f"{entry.label} Δ"), *(gain for gain, _ in gains)])
-            if any(interval.ends for _, interval in gains):
-                rows.append([text(f"{entry.label} Δ {INTERVAL}"), *(interval for _, interval in gains)])
+            if any(ends.ends for _, ends in gains):
+                rows.append([text(f"{entry.label} Δ {INTERVAL}"), *(ends for _, ends in gains)])
+        if entry.images:
+            rows.append([text(f"{entry.label} Δ {OVER_IMAGES}"), *map(interval, entry.images)])
         if entry.paper:
             rows.append([text(f"{entry.label} paper"), *map(number, entry.paper)])
     columns = ["Method", *classes, "Mean"]
