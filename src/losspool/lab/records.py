@@ -120,7 +120,7 @@ def _image_counts(path: Path, summary: Summary, classes: int) -> ImageCounts:
 def find_runs(paths: Iterable[Path]) -> list[Run]:
     """The runs in these folders: each is one, or holds some at any depth. Those without a validation are left out."""
     runs = []
-    for folder in dict.fromkeys(found for path in paths for found in _run_folders(path)):
+    for folder in dict.fromkeys(found for path in paths for found in run_folders(path)):
         run = read_run(folder) if RunFolder(folder).metrics.exists() else None
         if run is not None and run.validations:
             runs.append(run)
@@ -129,7 +129,8 @@ def find_runs(paths: Iterable[Path]) -> list[Run]:
     return runs
 
 
-def _run_folders(path: Path) -> Iterator[Path]:
+def run_folders(path: Path) -> Iterator[Path]:
+    """Of the runs in a folder, at any depth; the folder itself, if it is one."""
     if not path.is_dir():
         raise UserError(f"{path}: there is no such folder")
     found = sorted(config.parent for config in path.rglob("config.yaml"))

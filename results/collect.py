@@ -1,0 +1,93 @@
+"""Copy finished runs to where they are published: of each its small text files, and no path of this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from losspool.lab.records import read_run, run_folders
+from losspool.segmentation.errors import UserError
+from losspool.segmentation.storage import replacing
+
+EVALUATIONS = "evaluation-*.json"
+# The config at the end: a folder that has it is taken for a run, and then the rest must be there.
+FILES = ("run.json", "metrics.jsonl", EVALUATIONS, "config.yaml")
+
+
+def collect(paths: Sequence[Path], out: Path) -> list[Path]:
+    """The copies, by name. Everything is checked before anything is written, and what is current is left alone."""
+    runs: dict[str, tuple[Path, dict[str, bytes]]] = {}
+    for folder in dict.fromkeys(found.resolve() for path in paths for found in run_folders(path)):
+        if folder.name in runs:
+            raise UserError(f"{folder} and {runs[folder.name][0]} are runs of the same name")
+        runs[folder.name] = folder, publishable(folder)
+    for name, (_, files) in runs.items():
+        _write(out / name, files)
+    return [out / name for name in runs]
+
+
+def publishable(folder: Path) -> dict[str, bytes]:
+    """What is published of a run: contents by the name of the file. An error if the run is not fit for it."""
+    run = read_run(folder)
+    status = run.description.get("status")
+    if status != "finished":
+        raise UserError(f"{folder}: the run is not finished (its status is {status!r})")
+    if not run.validations:
+        raise UserError(f"{folder}: the run has no validation")
+    files = {path.name: path.read_bytes() for pattern in FILES for path in sorted(folder.glob(pattern))}
+    for name, content in files.items():
+        for text in _strings(_parsed(folder / name, content)):
+            if text.startswith(("/", "~")):
+                raise UserError(f"{folder / name}: holds a path of this machine, {text!r}")
+    return files
+
+
+def _parsed(path: Path, content: bytes) -> Any:
+    try:
+        if path.suffix == ".jsonl":
+            return [json.loads(line) for line in content.splitlines()]
+        return yaml.safe_load(content) if path.suffix == ".yaml" else json.loads(content)
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All that are in it."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _strings(each)
+
+
+def _write(folder: Path, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        if not path.is_file() or path.read_bytes() != content:
+            with replacing(path) as partial:
+                partial.write_bytes(content)
+    for path in folder.glob(EVALUATIONS):
+        if path.name not in files:  # the tables would find two evaluations where the run has one
+            path.unlink()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="FOLDER", help="a run, or a folder that holds some")
+    parser.add_argument("--out", required=True, type=Path, help="where to, such as results/camvid/methods")
+    options = parser.parse_args(arguments)
+    try:
+        for path in collect(options.runs, options.out):
+            print(path)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
