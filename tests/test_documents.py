@@ -12,7 +12,7 @@ import losspool
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/*.md"))]
-DOCUMENTS += sorted(ROOT.glob("benchmarks/*.md"))
+DOCUMENTS += sorted(ROOT.glob("benchmarks/*.md")) + sorted(ROOT.glob("results/**/*.md"))
 
 
 def snippets(path: Path, language: str) -> list[str]:

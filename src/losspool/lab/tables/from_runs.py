@@ -58,7 +58,7 @@ def sensitivity(statistics: Statistics) -> Table | None:
 
     entries = [entry(variant, shown(comparison.values(setting)[variant.label])) for variant in swept]
     name = setting.rsplit(".", maxsplit=1)[-1]
-    notes = [f"{_source(comparison)} Std.Dev. is over these checkpoints."]
+    notes = [f"{score_source(comparison)} Std.Dev. is over these checkpoints."]
     return sweep_table(name, comparison.steps, entries, entry(last, last.label) if last else None, notes)
 
 
@@ -74,7 +74,7 @@ def methods(statistics: Statistics) -> Table | None:
         entries.append(
             MethodEntry(variant.label, score, len(variant.runs), gain, images.miou if images else None, printed)
         )
-    return method_table(entries, comparison.baseline.label, [*_notes(comparison), *image_notes(over_images)])
+    return method_table(entries, comparison.baseline.label, [*score_notes(comparison), *image_notes(over_images)])
 
 
 def classes(statistics: Statistics) -> Table | None:
@@ -92,7 +92,7 @@ def classes(statistics: Statistics) -> Table | None:
         intervals = (*images.classes, images.miou) if images else ()
         scores, mean = statistics.class_scores(variant), statistics.score(variant)
         entries.append(ClassEntry(variant.label, scores, mean, gains, intervals, printed))
-    return class_table(names, entries, [*_notes(comparison), *image_notes(over_images)])
+    return class_table(names, entries, [*score_notes(comparison), *image_notes(over_images)])
 
 
 KINDS: dict[str, Callable[[Statistics], Table | None]] = {
@@ -111,7 +111,7 @@ _NEEDS = {
 }
 
 
-def _source(comparison: Comparison) -> str:
+def score_source(comparison: Comparison) -> str:
     """Where the numbers come from."""
     several = len(comparison.steps) > 1
     steps = ("mean over the checkpoints " if several else "checkpoint ") + ", ".join(map(step_label, comparison.steps))
@@ -120,7 +120,7 @@ def _source(comparison: Comparison) -> str:
     return f"{comparison.baseline.config.data.name}, {where}, {steps}."
 
 
-def _notes(comparison: Comparison) -> list[str]:
+def score_notes(comparison: Comparison) -> list[str]:
     """Where the numbers come from, and what the deviations are over."""
     seeds = {len(variant.runs) for variant in comparison.variants}
     if seeds == {1}:
@@ -130,7 +130,7 @@ def _notes(comparison: Comparison) -> list[str]:
         over = "Deviations are over seeds, where there are several; else over checkpoints."
     else:
         over = "Deviations are over seeds."
-    return [f"{_source(comparison)} {over}", *_unequal(comparison)]
+    return [f"{score_source(comparison)} {over}", *_unequal(comparison)]
 
 
 def image_notes(over_images: Mapping[str, ImageIntervals | None]) -> list[str]:
