@@ -1,11 +1,14 @@
 """Files that break before or during training: an error that names them, or counted, told and skipped."""
 
+import errno
 import json
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from losspool.segmentation.config import SamplingConfig
 from losspool.segmentation.data.augment import Augmentation, crop
@@ -13,6 +16,7 @@ from losspool.segmentation.data.folder import open_folder
 from losspool.segmentation.data.index import build, class_index
 from losspool.segmentation.data.pairs import read_pair
 from losspool.segmentation.errors import BrokenFileError, UserError
+from losspool.segmentation.evaluate import score
 from losspool.segmentation.interrupt import Interrupted
 from losspool.segmentation.loader import CropDataset, crop_loader
 from losspool.segmentation.recipes import load_config
@@ -266,3 +270,94 @@ def test_evaluate_refuses_by_name_or_honours_the_run(tmp_path, command, skip):
     assert "data/val: 3 images (1 of them skipped), tiling none" in output
     stored = json.loads((folder.path / "evaluation-val-none-5+10.json").read_text())
     assert [entry["skipped"] for entry in stored["checkpoints"]] == [1, 1]
+
+
+NUMBERS = ("EMFILE", "ENFILE", "EIO", "ESTALE", "ENOMEM", "ENOTCONN")
+TROUBLES = {
+    **{name: OSError(getattr(errno, name), name) for name in NUMBERS},
+    "memory": MemoryError(),
+    "a decoder's memory": OSError("out of memory error when reading image file"),
+}
+
+
+def trouble(patch, kind, affected=lambda path: path.name == "002.png"):
+    """The system does not let these files be read, whole as they are."""
+    real = Image.open
+
+    def failing(path, *arguments, **options):
+        if affected(path):
+            raise TROUBLES[kind]
+        return real(path, *arguments, **options)
+
+    patch.setattr(Image, "open", failing)
+
+
+@pytest.fixture(params=TROUBLES)
+def kind(request):
+    return request.param
+
+
+def told_of(caught, path):
+    """One sentence with the name, of no broken file."""
+    assert not isinstance(caught.value, BrokenFileError)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("workers", "kind"), [(0, "EIO"), (2, "EIO"), (2, "memory")])
+def test_a_file_that_the_machine_cannot_read_is_not_skipped(recipe, data, tmp_path, monkeypatch, workers, kind):
+    """A flaky disk would shrink the dataset. The steps so far are saved, and the run goes on when the disk does."""
+    options, began = (SKIP, f"data.workers={workers}"), tmp_path / "trouble"
+    with monkeypatch.context() as patch:
+        trouble(patch, kind, lambda path: path.parent.name == "train" and began.exists())  # in the workers, too
+        at_step(patch, 4, began.touch)
+        with pytest.raises(UserError) as caught:
+            train(recipe, tmp_path / "run", *options)
+    told_of(caught, data / "images" / "train" / Path(str(caught.value).split(": ")[0]).name)
+    step = description(tmp_path / "run")["step"]
+    assert checkpoint(tmp_path / "run", step)["step"] == step > 0
+    trainer = train(recipe, tmp_path / "run", *options, resume=True)
+    assert (trainer.state.step, trainer.state.skipped) == (12, 0)
+
+
+def test_nor_left_out_of_the_index(tmp_path, monkeypatch, kind):
+    root = write_folder(tmp_path / "data")
+    trouble(monkeypatch, kind)
+    with pytest.raises(UserError) as caught:
+        class_index(open_folder(root, "train"), tmp_path / "cache", pytest.fail)
+    told_of(caught, root / "labels" / "train" / "002.png")
+
+
+def test_nor_out_of_a_score(tmp_path, monkeypatch, kind):
+    dataset = open_folder(write_folder(tmp_path / "data"), "train")
+    trouble(monkeypatch, kind)
+    with pytest.raises(UserError) as caught:
+        score(lambda image: np.zeros((40, 60), np.uint8), dataset, range(6), lambda: None, skip_broken=True)
+    told_of(caught, tmp_path / "data" / "images" / "train" / "002.png")
+
+
+def test_nor_when_only_its_time_is_asked_for(tmp_path, monkeypatch):
+    root = write_folder(tmp_path / "data")
+    dataset = open_folder(root, "train")
+    real, path = Path.stat, root / "labels" / "train" / "002.png"
+
+    def failing(self, **options):
+        if self == path:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(self, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", failing)
+        with pytest.raises(UserError) as caught:
+            class_index(dataset, tmp_path / "cache", pytest.fail)
+    told_of(caught, path)
+
+
+def test_a_check_lists_it_and_goes_on(tmp_path, monkeypatch, command, kind):
+    root = write_folder(tmp_path / "data")
+    trouble(monkeypatch, kind)
+    break_file(root / "images" / "train" / "004.png", "rubbish")
+    code, output, _ = command("data", "check", "folder", root)
+    assert code == 1
+    faults = [line for line in output.splitlines() if line.startswith("fault: ")]
+    assert [Path(line.split(": ")[1]).name for line in faults] == ["002.png", "004.png"]

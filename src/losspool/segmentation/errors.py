@@ -10,7 +10,10 @@ class UserError(Exception):
 
 
 class BrokenFileError(UserError):
-    """A file of a dataset that is missing, damaged or does not fit its partner."""
+    """A file of a dataset that is missing, damaged or does not fit its partner, and will be tomorrow.
+
+    A run may go without it, so the machine's own troubles (memory, open files, the disk) are no such error.
+    """
 
     def __init__(self, path: Path | str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")

@@ -10,7 +10,7 @@ from PIL import Image
 from losspool.segmentation.console import plain, track
 from losspool.segmentation.data import cityscapes
 from losspool.segmentation.data.protocol import ClassInfo, Pixels
-from losspool.segmentation.errors import BrokenFileError, UserError
+from losspool.segmentation.errors import UserError
 from losspool.segmentation.evaluate import Predictor
 from losspool.segmentation.parallel import in_threads
 from losspool.segmentation.pictures import (
@@ -82,7 +82,7 @@ def predict_images(
 def _read(source: Source) -> tuple[Image.Image, Pixels | None] | str:
     try:
         return source.read()
-    except BrokenFileError as error:
+    except UserError as error:
         return str(error)
 
 

@@ -14,7 +14,7 @@ from losspool.segmentation.console import plain, track
 from losspool.segmentation.data.files import FileDataset
 from losspool.segmentation.data.pairs import read_pair
 from losspool.segmentation.data.protocol import IGNORE, Dataset
-from losspool.segmentation.errors import BrokenFileError
+from losspool.segmentation.errors import UserError
 from losspool.segmentation.parallel import in_threads
 
 _BAR = 32
@@ -50,7 +50,7 @@ def check(dataset: Dataset) -> Findings:
                 return np.bincount(read_pair(dataset, index)[1].ravel(), minlength=256)
             dataset.image(index)
             return np.zeros(256, np.int64)
-        except BrokenFileError as error:
+        except UserError as error:  # of the disk as well: whoever asks wants to hear of every file
             return str(error)
 
     for result in track(in_threads(counts, range(len(dataset))), len(dataset), f"Checking {dataset.name}"):

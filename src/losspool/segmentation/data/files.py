@@ -11,7 +11,7 @@ from typing import Protocol
 
 from PIL import Image
 
-from losspool.segmentation.data.images import SUFFIXES, read_image
+from losspool.segmentation.data.images import SUFFIXES, read_image, unreadable
 from losspool.segmentation.data.protocol import ClassInfo, Pixels
 from losspool.segmentation.errors import BrokenFileError, UserError
 
@@ -75,7 +75,7 @@ def _stamp(pair: Pair) -> tuple[tuple[str, ...], int, int]:
     try:
         status = path.stat()
     except OSError as error:
-        raise BrokenFileError(path, f"the file cannot be opened ({error.strerror})") from None
+        raise unreadable(path, error) from None
     return path.parts[-2:], status.st_size, status.st_mtime_ns
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 import zlib
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from losspool.segmentation.errors import BrokenFileError
+from losspool.segmentation.errors import BrokenFileError, UserError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 
@@ -21,7 +22,27 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 _FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
 
 # What Pillow's decoders raise on damaged files, beyond its own OSError.
-_DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, struct.error, zlib.error)
+_DAMAGE = (SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, struct.error, zlib.error)
+
+# What the system says of a file that is not there, not for us, or damaged (its offsets may lead nowhere). All else
+# that it says, of too many open files, a failing disk or a server that is gone, is no reason to go without this file.
+_OF_THE_FILE = (
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
+    *(errno.EINVAL, errno.EOVERFLOW),
+)
+
+
+def unreadable(path: Path, error: OSError) -> UserError:
+    """What to raise for an error of the system: a :class:`BrokenFileError` only where the file is to blame."""
+    if error.errno == errno.ENOENT:
+        return BrokenFileError(path, "the file does not exist")
+    if error.errno in _OF_THE_FILE:
+        return BrokenFileError(path, f"the file cannot be opened ({error.strerror})")
+    return UserError(f"{path}: reading failed ({error.strerror}); the file itself may be whole")
+
+
+def too_large(path: Path) -> UserError:
+    return UserError(f"{path}: there is not enough memory to read it")
 
 
 @contextmanager
@@ -30,16 +51,24 @@ def opened(path: Path) -> Iterator[Image.Image]:
     try:
         with Image.open(path, formats=_FORMATS) as image:
             yield image
-    except FileNotFoundError:
-        raise BrokenFileError(path, "the file does not exist") from None
-    except (PermissionError, IsADirectoryError) as error:
-        raise BrokenFileError(path, f"the file cannot be opened ({error.strerror})") from None
     except UnidentifiedImageError:
         raise BrokenFileError(path, "not an image that Pillow can read") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise unreadable(path, error) from None
+        raise _undecodable(path, error) from None  # Pillow's own
+    except MemoryError:
+        raise too_large(path) from None
     except Image.DecompressionBombError as error:
         raise BrokenFileError(path, f"refused because of its size ({error})") from None
-    except (*_DAMAGE, MemoryError, OverflowError) as error:
-        raise BrokenFileError(path, f"the image cannot be decoded ({error})") from None
+    except (*_DAMAGE, OverflowError) as error:
+        raise _undecodable(path, error) from None
+
+
+def _undecodable(path: Path, error: Exception) -> UserError:
+    if "out of memory" in str(error):  # as Pillow's decoders say it
+        return too_large(path)
+    return BrokenFileError(path, f"the image cannot be decoded ({error})")
 
 
 def read_image(path: Path) -> Image.Image:

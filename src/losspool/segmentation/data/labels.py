@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from losspool.segmentation.data.images import read_values
+from losspool.segmentation.data.images import read_values, too_large
 from losspool.segmentation.data.protocol import IGNORE, Pixels
 from losspool.segmentation.errors import BrokenFileError
 
@@ -35,7 +35,10 @@ class LabelDecoder:
     def read(self, path: Path) -> Pixels:
         """(H, W) labels of the file."""
         values = read_values(path)
-        return self._from_colors(values, path) if values.ndim == 3 else self._from_values(values, path)
+        try:
+            return self._from_colors(values, path) if values.ndim == 3 else self._from_values(values, path)
+        except MemoryError:
+            raise too_large(path) from None
 
     def _from_values(self, values: NDArray[np.unsignedinteger], path: Path) -> Pixels:
         # For bytes, translate and find take a fifth of NumPy's time: a whole frame is decoded for one crop.

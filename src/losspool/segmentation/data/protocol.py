@@ -28,7 +28,8 @@ class Dataset(Protocol):
     """Images with labels, by index, in an order that depends on the data alone.
 
     Decoded labels hold ``0 … len(classes) - 1``, and ``IGNORE`` where a pixel is void. Reading
-    is thread-safe and raises :class:`losspool.segmentation.errors.BrokenFileError` with the file's name.
+    is thread-safe and raises :class:`losspool.segmentation.errors.BrokenFileError` with the file's name, or where the
+    machine is to blame a plain ``UserError``.
     """
 
     @property
