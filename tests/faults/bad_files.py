@@ -1,6 +1,7 @@
 """What a file from outside may hold, and what may leave its reader."""
 
 import contextlib
+import os
 import resource
 import warnings
 from pathlib import Path
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from losspool.segmentation.errors import UserError
+from real_runs import until
 
 many = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -47,3 +49,27 @@ def bounded_memory(more):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def hang(path):
+    """From now on whoever reads this file waits, as for a network disk that is gone. At no moment is it missing."""
+    pipe = path.with_name(f"{path.name}.pipe")
+    os.mkfifo(pipe)
+    os.replace(pipe, path)
+
+
+@contextlib.contextmanager
+def hung(path):
+    """Begins once somebody reads such a file."""
+    found = []
+
+    def read():
+        with contextlib.suppress(OSError):  # no reader yet
+            found.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        return found
+
+    assert until(read)
+    try:
+        yield
+    finally:
+        os.close(found[0])

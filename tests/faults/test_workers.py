@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import struct
 import threading
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
+from faults.bad_files import hang
 from losspool.segmentation.config import SamplingConfig
 from losspool.segmentation.data.augment import Augmentation
 from losspool.segmentation.data.folder import open_folder
@@ -138,7 +140,7 @@ def die_with_a_lock(folder):
     print("ended")
 
 
-def die_in_a_message(folder):
+def die_in_a_message(folder, last=b"\0\0\1\0the beginning of 256 bytes"):
     """The thread that pins memory awaits the rest of it."""
     pin_without_a_device()
     loop = torch_worker._worker_loop
@@ -146,7 +148,7 @@ def die_in_a_message(folder):
     def torn(*arguments):
         if arguments[10] == 1:  # the second worker
             time.sleep(0.5)
-            arguments[3]._writer._send(struct.pack("!i", 1000) + b"the beginning")
+            arguments[3]._writer._send(last)
             os.kill(os.getpid(), signal.SIGKILL)
         loop(*arguments)
 
@@ -158,6 +160,19 @@ def die_in_a_message(folder):
     print("ended")
 
 
+class Refused:
+    """Like memory that is fetched from a process that has died."""
+
+    def __reduce__(self):
+        return os.stat, ("/nowhere/at/all",)
+
+
+def die_after_a_message(folder):
+    """The thread that pins memory finds nobody to fetch the batch from, and ends with an exception."""
+    content = pickle.dumps(Refused())
+    die_in_a_message(folder, struct.pack("!i", len(content)) + content)
+
+
 def pin_without_a_device(patch=setattr):
     """What torch asks of an accelerator before it starts the thread that pins memory."""
     for name, found in {"is_available": True, "current_device_index": 0, "set_device_index": None}.items():
@@ -166,12 +181,12 @@ def pin_without_a_device(patch=setattr):
     patch(torch.Tensor, "pin_memory", lambda self, *_: self)
 
 
-@pytest.mark.parametrize("death", [die_with_a_lock, die_in_a_message])
+@pytest.mark.parametrize("death", [die_with_a_lock, die_in_a_message, die_after_a_message])
 def test_what_a_dead_worker_held_is_not_waited_for(tmp_path, death):
     """In a process of its own, as it would hang for ever."""
     with Processes() as processes:
         code = f"import sys; from faults.test_workers import {death.__name__} as die; die(sys.argv[1])"
-        code, told = outcome(processes.python("-c", code, tmp_path), 60)
+        code, told = outcome(processes.python("-c", code, tmp_path))
     assert (code, told) == (0, "ended\n")
 
 
@@ -225,12 +240,9 @@ def test_a_timer_of_somebody_else_goes_on():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_read_that_blocks(training, tmp_path, workers):
-    """Like a network disk that is gone: a pipe that nobody writes to, in the place of every image."""
     process, found = training(workers)
-    os.mkfifo(tmp_path / "pipe")
     for image in sorted((tmp_path / "data" / "images" / "train").iterdir()):
-        os.link(tmp_path / "pipe", tmp_path / "another")
-        os.replace(tmp_path / "another", image)  # at no moment is it missing
+        hang(image)
     told = failed(process, tmp_path / "run", within=TIMEOUT + SLACK)
     assert "error: no batch came within data.timeout = 2 seconds: " in told
     assert not any(map(alive, found))

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from losspool.segmentation.config import EvaluateConfig
-from losspool.segmentation.data.pairs import read_pair
+from losspool.segmentation.data.pairs import try_pair
 from losspool.segmentation.data.protocol import Dataset, Pixels
 from losspool.segmentation.data.streets import LOOKS, Streets
 from losspool.segmentation.errors import BrokenFileError, UserError
@@ -144,26 +144,32 @@ def score(
     indices: Iterable[int],
     watch: Callable[[], None],
     skip_broken: bool = False,
+    *,
+    done: Callable[[], None] = lambda: None,
 ) -> Scores:
-    """Predict the images at ``indices`` and count. ``watch`` is called before each; it may raise to stop."""
+    """Predict the images at ``indices`` and count.
+
+    ``watch`` is called before each, and now and then while it is waited for; it may raise to stop. ``done`` is called
+    after each.
+    """
     classes, generated = len(dataset.classes), isinstance(dataset, Streets)
     scores = Scores(np.zeros((classes, classes), np.int64), np.zeros((len(LOOKS) if generated else 0, 2), np.int64))
     scores.broken = [] if skip_broken else None
 
     def read(index: int) -> tuple[str, Image.Image, Pixels, Pixels | None] | BrokenFileError:
-        try:
-            # The looks at once: a generated scene that is no longer kept would be drawn anew for them.
-            looks = dataset.looks(index) if isinstance(dataset, Streets) else None
-            return dataset.names[index], *read_pair(dataset, index), looks
-        except BrokenFileError as error:
-            return error
+        pair = try_pair(dataset, index)
+        if isinstance(pair, BrokenFileError):
+            return pair
+        # The looks at once: a generated scene that is no longer kept would be drawn anew for them.
+        return dataset.names[index], *pair, dataset.looks(index) if isinstance(dataset, Streets) else None
 
-    for each in in_threads(read, indices, ahead=2):
+    for each in in_threads(read, indices, ahead=2, watch=watch):
         watch()
         if isinstance(each, BrokenFileError):
             if scores.broken is None:
                 raise each
             scores.broken.append(each)
+            done()
             continue
         name, image, label, looks = each
         prediction = predict(image)
@@ -173,4 +179,5 @@ def score(
         if looks is not None:
             found = np.bincount(looks[prediction == label], minlength=len(LOOKS) + 1)
             scores.looks += np.stack([found, np.bincount(looks.ravel(), minlength=len(LOOKS) + 1)], axis=1)[1:]
+        done()
     return scores

@@ -106,9 +106,9 @@ def evaluate_run(
         check_classes(trained, dataset)
         with progress_bar() as progress:
             task = progress.add_task(plain(f"Step {step} on {dataset.name}"), total=len(dataset))
-            watch = partial(progress.advance, task)
-            predict = predictor(trained, settings)
-            found[step] = score(predict, dataset, range(len(dataset)), watch, config.data.skip_broken)
+            advance = partial(progress.advance, task)
+            predict, every = predictor(trained, settings), range(len(dataset))
+            found[step] = score(predict, dataset, every, lambda: None, config.data.skip_broken, done=advance)
         for error in found[step].broken or ():
             tell(error)
     names = tuple(info.name for info in dataset.classes)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from losspool.segmentation.data.broken import Skip
-from losspool.segmentation.data.pairs import read_pair
+from losspool.segmentation.data.pairs import try_pair
 from losspool.segmentation.data.protocol import Dataset, Pixels
 from losspool.segmentation.errors import BrokenFileError
 from losspool.segmentation.evaluate import Predictor
+from losspool.segmentation.parallel import in_threads
 from losspool.segmentation.pictures import palette_image, save_png
 from losspool.segmentation.storage import replacing
 from losspool.segmentation.weight_maps import Weigher
@@ -33,31 +35,34 @@ class Previews:
         places = np.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().astype(int)
         self._indices = sorted(set(places.tolist()))
 
-    def write_sources(self) -> None:
-        """The images, their labels, and which image each number stands for."""
-        for number, _, image, label in self._pairs():
+    def write_sources(self, watch: Callable[[], None] = lambda: None) -> None:
+        """The images, their labels, and which image each number stands for.
+
+        ``watch`` is called while an image is waited for, and may raise to stop.
+        """
+        for number, _, image, label in self._pairs(watch):
             save_png(image, self._folder / f"{number:02d}-image.png")
             save_png(palette_image(label.copy(), self._dataset.classes), self._folder / f"{number:02d}-label.png")
         with replacing(self._folder / "names.json") as partial:
             names = [self._dataset.names[index] for index in self._indices]
             partial.write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
-    def write(self, step: int, predict: Predictor, weigh: Weigher) -> None:
-        for number, index, image, label in self._pairs():
+    def write(self, step: int, predict: Predictor, weigh: Weigher, watch: Callable[[], None] = lambda: None) -> None:
+        """What the network says of each image at this step, and where its loss looks. ``watch`` is as above."""
+        for number, index, image, label in self._pairs(watch):
             stem = self._folder / f"{number:02d}-step-{step:07d}"
             prediction = palette_image(predict(image), self._dataset.classes)
             save_png(prediction, stem.with_name(f"{stem.name}.png"))
             grey = (weigh(image, label, index).weights * WEIGHT_UNIT).round().clip(max=255).astype(np.uint8)
             save_png(Image.fromarray(grey), stem.with_name(f"{stem.name}-weights.png"))
 
-    def _pairs(self) -> Iterator[tuple[int, int, Image.Image, Pixels]]:
+    def _pairs(self, watch: Callable[[], None]) -> Iterator[tuple[int, int, Image.Image, Pixels]]:
         """Number, index, image and label."""
-        for number, index in enumerate(self._indices):
-            try:
-                image, label = read_pair(self._dataset, index)
-            except BrokenFileError as error:
+        pairs = in_threads(partial(try_pair, self._dataset), self._indices, ahead=1, watch=watch)
+        for number, (index, pair) in enumerate(zip(self._indices, pairs, strict=True)):
+            if isinstance(pair, BrokenFileError):
                 if self._broken is None:
-                    raise
-                self._broken(error)
+                    raise pair
+                self._broken(pair)
                 continue
-            yield number, index, image, label
+            yield number, index, *pair

@@ -18,13 +18,21 @@ def read_pair(dataset: Dataset, index: int) -> tuple[Image.Image, Pixels]:
     return image, label
 
 
+def try_pair(dataset: Dataset, index: int) -> tuple[Image.Image, Pixels] | BrokenFileError:
+    """Image and label, or what is wrong with them."""
+    try:
+        return read_pair(dataset, index)
+    except BrokenFileError as error:
+        return error
+
+
 def read_next_pair(dataset: Dataset, index: int) -> tuple[int, Image.Image, Pixels, list[BrokenFileError]]:
     """The first pair that can be read, of ``index`` and those after it, all the way round; and what is wrong before."""
     broken: list[BrokenFileError] = []
     for offset in range(len(dataset)):
         at = (index + offset) % len(dataset)
-        try:
-            return at, *read_pair(dataset, at), broken
-        except BrokenFileError as error:
-            broken.append(error)
+        pair = try_pair(dataset, at)
+        if not isinstance(pair, BrokenFileError):
+            return at, *pair, broken
+        broken.append(pair)
     raise UserError(f"{dataset.name}: not one image can be read; {broken[0]}")
