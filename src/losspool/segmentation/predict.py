@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from os.path import exists, isdir  # unlike pathlib's they say no of what cannot be a path
 from pathlib import Path
 
 from PIL import Image
@@ -104,7 +105,7 @@ def _target(out: Path, source: Source, suffix: str) -> Path:
 
 def _check_targets(sources: Sequence[Source], out: Path, suffixes: Sequence[str]) -> None:
     """Before anything is computed: every picture lies in ``out``, and none takes the place of an image."""
-    if out.exists() and not out.is_dir():
+    if exists(out) and not isdir(out):
         raise UserError(f"{out}: a file is in the way of the folder for the predictions")
     images = {source.path.resolve() for source in sources if source.path}
     for source in sources:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from os.path import exists, isdir  # unlike pathlib's they say no of what cannot be a path
 from pathlib import Path
 
 from PIL import Image
@@ -34,7 +35,7 @@ class Source:
 
 def of_files(path: Path, out: Path) -> list[Source]:
     """The file, or every image below the folder but for what lies in ``out``, where earlier predictions are."""
-    if path.is_dir():
+    if isdir(path):
         root, folder = path.resolve(), out.resolve()
         if root == folder:
             raise UserError(f"{out}: predictions must go to another folder than the images are in")
@@ -44,7 +45,7 @@ def of_files(path: Path, out: Path) -> list[Source]:
         if not found:
             raise UserError(f"{path}: no images found ({', '.join(SUFFIXES)})")
         return [Source(name, partial(_unlabelled, each), each) for name, each in found.items()]
-    if not path.exists():
+    if not exists(path):
         raise UserError(f"{path}: there is no such image or folder")
     return [Source(path.stem, partial(_unlabelled, path), path)]
 

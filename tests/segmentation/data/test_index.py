@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +155,23 @@ index.class_index(open_dataset("folder", sys.argv[1], "train"), pathlib.Path(sys
     assert result.returncode == 9
     assert not list(cache.glob("*.safetensors"))
     same(class_index(opened(root), cache), build(opened(root)))
+
+
+def test_what_killed_writers_left_is_deleted_unless_it_may_be_growing(root, tmp_path):
+    cache = tmp_path / "cache"
+    class_index(opened(root), cache)
+    (path,) = cache.iterdir()
+    path.unlink()
+    ages = {
+        f".{path.name}.{'0' * 8}.partial": 3700,
+        f".{path.name}.{'1' * 8}.partial": 3500,
+        ".another.2.partial": 9999,
+    }
+    for name, age in ages.items():
+        (cache / name).write_bytes(b"half")
+        os.utime(cache / name, (time.time() - age,) * 2)
+    class_index(opened(root), cache)
+    assert {found.name for found in cache.iterdir()} == {path.name, *list(ages)[1:]}
 
 
 def test_a_full_disk_costs_the_cache_alone(root, tmp_path, monkeypatch, capsys):

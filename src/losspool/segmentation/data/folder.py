@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import isdir, isfile  # unlike pathlib's they say no of what cannot be a path
 from pathlib import Path, PurePosixPath
 
 from losspool.segmentation.data.class_file import read_classes
@@ -26,12 +27,12 @@ def open_folder(root: Path, split: str) -> FileDataset:
     name = f"{root.resolve().name}/{split.removesuffix('.txt')}"
     images, labels = root / "images", root / "labels"
     path = root / split if split.endswith(".txt") else root / f"{split}.txt"
-    if (images / split).is_dir():
-        if path.is_file() and _names_an_image(path, images):
+    if isdir(images / split):
+        if isfile(path) and _names_an_image(path, images):
             raise UserError(f"{path}: the split {split!r} is a folder below {images} too; name one of them otherwise")
         found = matched(images_below(images / split), images_below(labels / split))
         return FileDataset(name, classes.infos, classes.decoder, *found)
-    if not path.is_file():
+    if not isfile(path):
         raise UserError(f"{images / split}: no such folder, and no list {path.name} in {root}")
     return FileDataset(name, classes.infos, classes.decoder, _listed(path, images, labels))
 

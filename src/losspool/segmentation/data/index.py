@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -19,11 +20,12 @@ from losspool.segmentation.data.broken import Skip
 from losspool.segmentation.data.protocol import Dataset
 from losspool.segmentation.errors import BrokenFileError, UserError
 from losspool.segmentation.parallel import in_threads
-from losspool.segmentation.storage import replacing
+from losspool.segmentation.storage import PARTIAL, replacing
 
 POSITIONS = 64
 """How many positions of a class are kept per image: enough that crops differ, and 30 MB for Cityscapes."""
 _VERSION = 1
+_STALE = 3600.0  # seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,20 +109,35 @@ def class_index(dataset: Dataset, folder: Path | None = None, broken: Skip | Non
 def _cached(dataset: Dataset, folder: Path | None) -> ClassIndex:
     name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in dataset.name)[:40]
     key = f"{_VERSION}-{POSITIONS}-{dataset.fingerprint()}"
-    path = (folder or cache_folder()) / f"{name}-{key}.safetensors"
-    try:
-        return _decoded(path.read_bytes(), key)
-    except FileNotFoundError:
-        pass
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        say(f"{path}: cannot be used, the index is built anew ({error})")
+    path = Path(os.path.expanduser(folder or cache_folder()), f"{name}-{key}.safetensors")
+    if os.path.exists(path):
+        try:
+            return _decoded(path.read_bytes(), key)
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+            say(f"{path}: cannot be used, the index is built anew ({error})")
     index = build(dataset)
+    content = _encoded(index, key)
     try:
         with replacing(path) as partial:
-            partial.write_bytes(_encoded(index, key))
+            partial.write_bytes(content)
+        _sweep(path)
     except UserError as error:
         say(f"{error}; the index will be built again next time")
+    except ValueError as error:  # no possible name of a file
+        say(f"{path}: cannot be written ({error}); the index will be built again next time")
     return index
+
+
+def _sweep(path: Path) -> None:
+    """Delete what killed writers of this very file have left.
+
+    Not what is younger than an hour, by the clock of the disk: somebody may be writing it, at the same time as we did.
+    """
+    with suppress(OSError):  # another may sweep as well
+        now = path.stat().st_mtime
+        for leftover in path.parent.glob(f".{path.name}.*{PARTIAL}"):
+            if now - leftover.stat().st_mtime > _STALE:
+                leftover.unlink()
 
 
 def cache_folder() -> Path:

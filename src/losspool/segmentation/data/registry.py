@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,4 +58,5 @@ def _known(name: str) -> str:
 def _root(name: str, root: Path | str | None) -> Path:
     if root is None:
         raise UserError(f"the dataset {name!r} needs the folder of its data")
-    return existing_folder(Path(root).expanduser(), "the root of the data")
+    # pathlib's expanduser would raise for a user that there is not
+    return existing_folder(Path(os.path.expanduser(root)), "the root of the data")

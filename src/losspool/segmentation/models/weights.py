@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import warnings
@@ -54,10 +55,10 @@ def read_weights(path: str | Path) -> State:
     A dict under ``state_dict`` or ``model`` is unwrapped, and the prefix ``module.`` that data-parallel
     training leaves is taken off.
     """
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))  # pathlib's would raise for a user that there is not
     if path.suffix not in SUFFIXES:
         raise UserError(f"{path}: weights are read from {', '.join(SUFFIXES)} files, not from {path.suffix!r}")
-    if not path.is_file():
+    if not os.path.isfile(path):  # nor does this one raise, for a name too long
         raise UserError(f"{path}: there is no such file of weights")
     content = _read(path)
     for name in ("state_dict", "model"):
