@@ -16,7 +16,7 @@ from losspool.segmentation.errors import UserError
 from losspool.segmentation.interrupt import Interrupt
 from losspool.segmentation.journal import MetricsFile, read_metrics
 from losspool.segmentation.train import Trainer
-from real_runs import ENVIRONMENT, description, launch, outcome, until
+from real_runs import ENVIRONMENT, description, outcome, until
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
 
 STEPS = 12
@@ -170,7 +170,7 @@ def test_words_that_nobody_reads_do_not_end_a_training(reader, recipe, tmp_path)
     assert description(tmp_path / "run")["status"] == "finished"
 
 
-def test_a_closed_terminal_is_a_stop(tmp_path):
+def test_a_closed_terminal_is_a_stop(tmp_path, launch):
     recipe = write_recipe(tmp_path, steps=4000, validate_every=4000, checkpoint_every=4000)
     process = launch("train", recipe, "--out", tmp_path / "run")
     assert until((tmp_path / "run" / "metrics.jsonl").exists)

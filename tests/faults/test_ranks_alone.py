@@ -4,11 +4,11 @@ import os
 import signal
 
 from losspool.segmentation.checkpoint import steps_in
-from real_runs import alive, children, description, launch, outcome, until
+from real_runs import alive, children, description, outcome, until
 from runs_for_tests import write_recipe
 
 
-def test_a_launcher_that_is_killed_leaves_no_rank(tmp_path):
+def test_a_launcher_that_is_killed_leaves_no_rank(tmp_path, launch):
     """They save what they have, and the folder is free for the next."""
     recipe = write_recipe(tmp_path, steps=4000, validate_every=4000, checkpoint_every=4000)
     arguments = ("train", recipe, "train.batch=1", "--out", tmp_path / "run")
@@ -24,7 +24,7 @@ def test_a_launcher_that_is_killed_leaves_no_rank(tmp_path):
     assert steps_in(tmp_path / "run" / "checkpoints") == [description(tmp_path / "run")["step"]]
 
 
-def test_a_rank_that_fails_in_a_validation_ends_all(tmp_path):
+def test_a_rank_that_fails_in_a_validation_ends_all(tmp_path, launch):
     recipe = write_recipe(tmp_path)
     os.truncate(tmp_path / "data" / "images" / "val" / "001.png", 60)  # read by one of two ranks
     code, output = outcome(launch("train", recipe, "train.batch=1", "--out", tmp_path / "run", processes=2))
