@@ -28,7 +28,7 @@ $(LAB): pyproject.toml constraints.txt
 	touch $@
 
 test: $(SETUP)  ## run the tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 lint: $(SETUP)  ## check style and formatting
 	$(BIN)/ruff check .

@@ -1,9 +1,16 @@
 """The command line, as a test meets it: in this process, and in processes of its own."""
 
+import os
+
 import pytest
+import torch
 
 from losspool import cli
 from real_runs import Processes
+
+# A test and the processes that it starts must add up in the same order, and two tests at a time share the cores.
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ class Trainer:
             return
         with Interrupt() as interrupt, self._described(), self._bar() as tell, closing(self._batches()) as batches:
             if self.main and self.state.step == 0:
-                self.previews.write_sources()
+                self.previews.write_sources(self._watch(interrupt))
             began = time.perf_counter() - self.state.seconds
             try:
                 while self.state.step < self.config.train.steps or self._validation_due():
@@ -248,14 +248,17 @@ class Trainer:
         return entry
 
     def _validate_or_save(self, interrupt: Interrupt) -> None:
-        """Where a validation fails, the steps before it are good. Ranks would have to agree on that, or on stopping."""
-        alone = self.fabric.world_size == 1
+        """Where a validation fails, the steps before it are good."""
         try:
-            self._validate(interrupt.check if alone else lambda: None)
+            self._validate(self._watch(interrupt))
         except UserError:
-            if alone:
+            if self.fabric.world_size == 1:  # other ranks would have to know of it
                 self._save()
             raise
+
+    def _watch(self, interrupt: Interrupt) -> Callable[[], None]:
+        """For what takes long: it may be left. Ranks must agree on when to stop, so there one that is alone may."""
+        return interrupt.check if self.fabric.world_size == 1 else lambda: None
 
     def _validate(self, watch: Callable[[], None]) -> None:
         began = time.perf_counter()
@@ -274,7 +277,8 @@ class Trainer:
         mine = range(self.fabric.global_rank, len(self.val_data), self.fabric.world_size)
         scores = score(predict, self.val_data, mine, watch, self.config.data.skip_broken)
         if self.main:
-            self.previews.write(self.state.step, predict, Weigher(self.config.loss, self._class_weights, predict))
+            weigh = Weigher(self.config.loss, self._class_weights, predict)
+            self.previews.write(self.state.step, predict, weigh, watch)
         module.train()
         summary = self._summed(scores).summary()
         took = round(time.perf_counter() - began, 3)
