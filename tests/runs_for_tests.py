@@ -50,6 +50,18 @@ def train(recipe: Path, out: Path, *overrides: str, resume: bool = False) -> Tra
     return trainer
 
 
+def at_step(patch, step: int, action) -> None:
+    """Do something as the step begins, the first of all being step 1."""
+    real = Trainer._step
+
+    def struck(self, *arguments):
+        if self.state.step == step - 1:
+            action()
+        return real(self, *arguments)
+
+    patch.setattr(Trainer, "_step", struck)
+
+
 def metrics(out: Path) -> list[dict]:
     """Without the times, which are all that may differ between two equal runs."""
     lines = (json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines())

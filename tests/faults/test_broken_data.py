@@ -23,7 +23,7 @@ from losspool.segmentation.recipes import load_config
 from losspool.segmentation.sampling import CropSampler, Draw, DrawStream
 from losspool.segmentation.train import Trainer
 from real_runs import description, outcome
-from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
+from runs_for_tests import assert_equal, at_step, checkpoint, metrics, train, write_recipe
 from small_data import save, write_folder
 from trained_runs import small_config, write_run
 
@@ -38,18 +38,6 @@ DAMAGES = {
 def break_file(path, damage="truncated"):
     DAMAGES[damage](path)
     return path
-
-
-def at_step(monkeypatch, step, action):
-    """Do something as the step begins."""
-    real = Trainer._step
-
-    def struck(self, batches, interrupt):
-        if self.state.step == step - 1:
-            action()
-        return real(self, batches, interrupt)
-
-    monkeypatch.setattr(Trainer, "_step", struck)
 
 
 def interrupt():

@@ -17,7 +17,7 @@ from losspool.segmentation.interrupt import Interrupt
 from losspool.segmentation.journal import MetricsFile, read_metrics
 from losspool.segmentation.train import Trainer
 from real_runs import ENVIRONMENT, description, outcome, until
-from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
+from runs_for_tests import assert_equal, at_step, checkpoint, metrics, train, write_recipe
 
 STEPS = 12
 NO_SPACE = OSError(28, "No space left on device")
@@ -36,17 +36,10 @@ class Killed(BaseException):
 def kill_at(monkeypatch):
     """Have the training end at a step as if it had been killed."""
 
-    def arm(step):
-        real = Trainer._step
+    def die():
+        raise Killed
 
-        def stepping(self, *arguments):
-            if self.state.step == step:
-                raise Killed
-            return real(self, *arguments)
-
-        monkeypatch.setattr(Trainer, "_step", stepping)
-
-    return arm
+    return lambda step: at_step(monkeypatch, step + 1, die)
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
