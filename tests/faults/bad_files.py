@@ -3,7 +3,9 @@
 import contextlib
 import os
 import resource
+import struct
 import warnings
+import zlib
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -27,6 +29,20 @@ def damaged(files):
         return content[:keep] if keep is not None else content
 
     return st.builds(apply, st.sampled_from(files), edits, st.none() | place)
+
+
+def png(width, height, rows, depth=8, color=0, interlace=0, palette=None, more=()):
+    """A grey PNG, if not told otherwise, that claims a size and holds what it likes.
+
+    Its checksums are right, so that what it says is believed. ``more`` are further chunks, by name and content.
+    """
+    head = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlace)
+    chunks = [(b"IHDR", head), *more, *([] if palette is None else [(b"PLTE", palette)])]
+    chunks += [(b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        for name, content in chunks
+    )
 
 
 def read_or_refused(read):

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import struct
 import zlib
 
 import numpy as np
@@ -11,12 +10,15 @@ import torch
 import yaml
 from PIL import Image
 
+from faults.bad_files import png
 from losspool.segmentation.checkpoint import checkpoint_path
 from runs_for_tests import train, write_recipe
 from small_data import write_folder
 from trained_runs import assert_mistake
 
-ODD = "a\nb\x1b[31mc<b>&"
+ODD = "a\nb\x1b[31mc<b id=odd>&"
+UP = f"{ODD}/../../up"
+"""Where a slash can be: in the name of a class, but not of a file."""
 
 
 class Payload:
@@ -121,21 +123,11 @@ def test_a_runs_own_config_with_a_python_tag(tmp_path, mark, command):
     assert_mistake(command("lab", "table", tmp_path / "run"), "config.yaml")
 
 
-def png(width: int, height: int, rows: bytes) -> bytes:
-    """A grey PNG that claims a size and holds what it likes."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b"")
-
-
 @pytest.mark.parametrize("part", ["images", "labels"])
 @pytest.mark.parametrize("size", [(50_000, 50_000), (2_000_000_000, 1), (14_000, 14_000)])
 def test_a_bomb_is_refused(part, size, tmp_path, command):
     root = write_folder(tmp_path / "data", "train", count=2)
-    (root / part / "train" / "000.png").write_bytes(png(*size, rows=b"\0" * 10_000_000))
+    (root / part / "train" / "000.png").write_bytes(png(*size, b"\0" * 10_000_000))
     code, output, error = command("data", "check", "folder", root, "--split", "train")
     assert code == 1
     assert "000.png" in output
@@ -153,44 +145,48 @@ def test_a_recipe_cannot_name_a_folder_elsewhere(tmp_path, monkeypatch, command)
     assert not (tmp_path / "runs").exists()
 
 
+def everything(folder, but):
+    return {path for path in folder.rglob("*") if but not in (path, *path.parents)}
+
+
 def test_odd_names_show_as_text_and_stay_inside(tmp_path, command):
-    """Of a class and of an image, in every command that shows or writes them."""
-    root = write_folder(tmp_path / "data", "train", count=2)
-    write_folder(root, "val", count=1)
+    """Of a run, a recipe, a class and an image, in every command that shows or writes them."""
+    recipe, root, run = write_recipe(tmp_path, steps=2, checkpoint_every=2), tmp_path / "data", tmp_path / ODD
+    content = {**yaml.safe_load(recipe.read_text()), "recipe": "tiny<b id=odd>&"}  # what shows in the report's title
+    recipe.write_text(yaml.safe_dump(content))
     classes = yaml.safe_load((root / "classes.yaml").read_text())
-    classes["classes"][1]["name"] = ODD
+    classes["classes"][1]["name"] = UP
     (root / "classes.yaml").write_text(yaml.safe_dump(classes))
     for part in ("images", "labels"):
-        (root / part / "val" / "000.png").rename(root / part / "val" / f"{ODD}.png".replace("/", ""))
-    recipe = write_recipe(tmp_path, steps=2, checkpoint_every=2)
-    before = {path for path in tmp_path.rglob("*") if tmp_path / "run" not in path.parents}
-    train(recipe, tmp_path / "run")
-    results = [
-        command("data", "check", "folder", root),
-        command("evaluate", tmp_path / "run", "--model", "tiny_model.build"),
-        command(
-            "predict",
-            tmp_path / "run",
-            "--split",
-            "val",
-            "--out",
-            tmp_path / "run" / "p",
-            "--model",
-            "tiny_model.build",
-        ),
-        command("lab", "table", tmp_path / "run"),
-        command("lab", "figures", tmp_path / "run", "--out", tmp_path / "run" / "f"),
-        command("lab", "report", tmp_path / "run", "-o", tmp_path / "run" / "r.html"),
-    ]
-    for code, output, error in results:
-        assert code == 0, error
-        assert "\x1b[31m" not in output + error
-        assert "a\nb" not in output
-    assert "<b>&" not in (tmp_path / "run" / "r.html").read_text().split("<script", 1)[0]
-    outside = {path for path in tmp_path.rglob("*") if tmp_path / "run" not in path.parents}
-    assert {path.name for path in outside - before} <= {"run", "cache"} | {
-        path.name for path in (tmp_path / "cache").iterdir()
-    }
+        (root / part / "val" / "000.png").rename(root / part / "val" / f"{UP.replace('/', '')}.png")
+    (tmp_path / "cache").mkdir()
+    before, model = everything(tmp_path, run), ("--model", "tiny_model.build")
+    for words in (
+        ("train", recipe, "--out", run),
+        ("train", recipe, "--out", run),  # and of what is there already
+        ("data", "check", "folder", root),
+        ("evaluate", run, *model),
+        ("predict", run, "--split", "val", "--out", run / "p", *model),
+        ("predict", run, "--split", "val", "--weights", "--out", run / "p", *model),
+        ("lab", "table", run),
+        ("lab", "figures", run, "--out", run / "f"),
+        ("lab", "report", run, "-o", run / "r.html"),
+    ):
+        code, output, error = command(*words)
+        assert code == 0 or "the run exists" in error, error
+        assert "\x1b[31m" not in output + error, words
+        assert "a\nb" not in output + error, words
+    page = (run / "r.html").read_text()
+    assert "<b id=odd>" not in page
+    assert page.count("tiny&lt;b id=odd&gt;&amp;") == 2  # the title, and the heading
+    assert "a\\nb\\u001b[31mc\\u003cb id=odd\\u003e\\u0026/../../up" in page
+    assert {path.parent for path in everything(tmp_path, run) - before} <= {tmp_path / "cache"}
+
+
+def test_a_list_cannot_name_an_image_elsewhere(tmp_path, command):
+    root = write_folder(tmp_path / "data", "train", count=1)
+    (root / "all.txt").write_text("train/000\n../../outside\n")
+    assert_mistake(command("data", "check", "folder", root, "--split", "all"), "leads out of the folder")
 
 
 def test_a_zip_bomb_of_a_checkpoint_is_no_checkpoint(tmp_path, command):
