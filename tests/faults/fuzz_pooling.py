@@ -59,9 +59,11 @@ def _check_losses(problem: Problem) -> Errors:
         _demand(torch.equal(alone.nan_to_num(-1.0), weights.nan_to_num(-1.0)), problem, "two kinds of weights")
     errors = _judge(problem, problem.values, valid, result, weights, stats)
     (gradient,) = torch.autograd.grad(result, losses)
-    pools = int((_rows(problem, valid).sum(1) > 0).sum())
-    expected = (weights.double() / max(pools, 1)).to(weights.dtype).to(losses.dtype)
-    close = torch.allclose(gradient.double(), expected.double(), rtol=4 * torch.finfo(losses.dtype).eps, equal_nan=True)
+    expected = (weights.double() / _pools(problem, valid)).to(weights.dtype).to(losses.dtype)
+    kind = torch.finfo(losses.dtype)
+    # Weights go down to nothing: an absolute tolerance beyond that of denormal numbers would hide the small ones.
+    bounds = {"rtol": 4 * kind.eps, "atol": 2 * kind.smallest_normal * kind.eps}
+    close = torch.allclose(gradient.double(), expected.double(), **bounds, equal_nan=True)
     _demand(close, problem, "the gradient is not the weights over the number of pools")
     return errors
 
@@ -75,16 +77,36 @@ def _check_logits(problem: Problem) -> Errors:
     result = cross_entropy(logits, target, **settings, **problem.options, stats=stats)
     working = torch.float64 if logits.dtype == torch.float64 else torch.float32
     valid = target != ignored
-    pixels = _pixel_losses(problem, working)
+    pixels = _pixel_losses(problem, problem.values.to(working))
     errors = _judge(problem, pixels, valid, result, stats.weights, stats)
     (gradient,) = torch.autograd.grad(result, logits)
     void = (~valid).unsqueeze(1).expand(gradient.shape)
     _demand(bool((gradient[void] == 0).all()), problem, "a void pixel has a gradient")
     if bool(pixels[valid].isfinite().all()):
         _demand(bool(gradient.isfinite().all()), problem, "the gradient is not finite")
+        assert stats.weights is not None
+        _check_gradient_of_logits(problem, valid, gradient, stats.weights / _pools(problem, valid))
     if logits.dtype != working:
         _check_against_the_naive_way(problem, valid, float(result.detach()))
     return errors
+
+
+def _check_gradient_of_logits(problem: Problem, valid: Tensor, gradient: Tensor, shares: Tensor) -> None:
+    """It is that of the pixel losses, each with its share; autograd knows that one, in float64."""
+    logits = problem.values.double().requires_grad_()
+    (expected,) = torch.autograd.grad(_pixel_losses(problem, logits), logits, shares.double())
+    kind, weight = torch.finfo(gradient.dtype), problem.options.get("weight")
+    # A softmax errs by rounding of one, times the pixel's share and its class's weight; then the result is rounded.
+    pixel = shares.double() * (1.0 if weight is None else float(weight.max()))
+    bound = 8 * torch.finfo(shares.dtype).eps * pixel.unsqueeze(1) + 2 * kind.eps * expected.abs()
+    bound = bound + 2 * kind.smallest_normal * kind.eps
+    fits = ((gradient.double() - expected).abs() <= bound) | ~valid.unsqueeze(1)
+    _demand(bool(fits.all()), problem, "the gradient is not that of the weighted pixel losses")
+
+
+def _pools(problem: Problem, valid: Tensor) -> int:
+    """How many there are: one without a valid pixel is none, but to divide by."""
+    return max(int((_rows(problem, valid).sum(1) > 0).sum()), 1)
 
 
 def _check_against_the_naive_way(problem: Problem, valid: Tensor, result: float) -> None:
@@ -94,7 +116,7 @@ def _check_against_the_naive_way(problem: Problem, valid: Tensor, result: float)
     the naive way, pooled without any further error. Where luck makes that exact, float32 rounding remains:
     1e-6 of the value, and that of a difference of logits.
     """
-    exact, naive = (_pixel_losses(problem, dtype) for dtype in (torch.float64, problem.values.dtype))
+    exact, naive = (_pixel_losses(problem, problem.values.to(dtype)) for dtype in (torch.float64, problem.values.dtype))
     if not bool(exact[valid].isfinite().all()) or problem.p < ROUNDING_REFERENCE:
         return
     truth = _truth(problem, exact, valid)[0]
@@ -109,13 +131,13 @@ def _check_against_the_naive_way(problem: Problem, valid: Tensor, result: float)
     )
 
 
-def _pixel_losses(problem: Problem, dtype: torch.dtype) -> Tensor:
+def _pixel_losses(problem: Problem, logits: Tensor) -> Tensor:
     """What the pixel losses are documented to be."""
     assert problem.target is not None
     options = dict(problem.options)
     if (weight := options.pop("weight", None)) is not None:
-        options["weight"] = weight.to(dtype)
-    return F.cross_entropy(problem.values.to(dtype), problem.target.long(), reduction="none", **options)
+        options["weight"] = weight.to(logits.dtype)
+    return F.cross_entropy(logits, problem.target.long(), reduction="none", **options)
 
 
 def _rows(problem: Problem, values: Tensor) -> Tensor:

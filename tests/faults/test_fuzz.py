@@ -9,6 +9,8 @@ import torch
 from faults.fuzz_pooling import DisagreementError, fuzz
 from faults.pooling_problems import make
 from losspool import solver
+from losspool.ops.cross_entropy import _BlockwiseCrossEntropy, _FusedCrossEntropy
+from losspool.ops.pooling import PoolLosses
 
 PROBLEMS, SEED = 2000, 1
 
@@ -53,3 +55,31 @@ def test_a_solver_that_is_wrong_is_noticed(monkeypatch, name, wrong):
     monkeypatch.setattr(solver, name, wrong(getattr(solver, name)))
     with pytest.raises(DisagreementError, match=r"problem \d+: "):
         list(fuzz(200, SEED))
+
+
+def _a_little_is_lost(gradient):
+    """A billionth of the largest: nothing to an absolute tolerance of ten billionths, which is torch's own."""
+    return gradient - 1e-9 * gradient.nan_to_num().abs().amax() if gradient.numel() else gradient
+
+
+def _a_class_is_favoured(gradient):
+    return torch.cat([gradient[:, :1] * 1.001, gradient[:, 1:]], 1)
+
+
+@pytest.mark.parametrize(
+    ("functions", "wrong", "told"),
+    [
+        ([PoolLosses], _a_little_is_lost, "the weights over the number of pools"),
+        ([_BlockwiseCrossEntropy, _FusedCrossEntropy], _a_class_is_favoured, "that of the weighted pixel losses"),
+    ],
+)
+def test_a_gradient_that_is_wrong_is_noticed(monkeypatch, functions, wrong, told):
+    for function in functions:
+
+        def backward(ctx, *grads, real=function.backward):
+            gradient, *rest = real(ctx, *grads)
+            return (wrong(gradient), *rest)
+
+        monkeypatch.setattr(function, "backward", staticmethod(backward))
+    with pytest.raises(DisagreementError, match=f"the gradient is not {told}"):
+        list(fuzz(400, SEED))
