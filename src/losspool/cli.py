@@ -18,7 +18,7 @@ from rich.console import Console
 from losspool.lab import commands as lab_commands
 from losspool.segmentation import commands
 from losspool.segmentation.console import plain, say
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.errors import UserError, out_of_memory
 from losspool.segmentation.leaving import leaving
 
 app = typer.Typer(
@@ -148,10 +148,13 @@ def main() -> None:
         except UserError as error:
             say(f"error: {error}")
             sys.exit(2)
-        except OSError as error:
-            if error.filename is None:
+        except OSError as error:  # a name too long, a disk that is full or gone
+            say(f"error: {error.filename}: {error.strerror}" if error.filename else f"error: {error.strerror or error}")
+            sys.exit(2)
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
                 raise
-            say(f"error: {error.filename}: {error.strerror}")  # a name too long, a disk that is gone
+            say(f"error: not enough memory; a smaller train.batch or data.crop needs less ({str(error).strip()[:200]})")
             sys.exit(2)
 
 

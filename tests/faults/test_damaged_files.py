@@ -66,6 +66,12 @@ CRAFTED = {
     "other weights": lambda content: {**content, "model": {"other": torch.zeros(2)}},
     "no optimiser": lambda content: {**content, "optimizer": 3},
     "no spec": lambda content: {**content, "spec": "unet"},
+    "a step in words": lambda content: {**content, "step": "six"},
+    "a step before the first": lambda content: {**content, "step": -1},
+    "a step after the last": lambda content: {**content, "step": 1000},
+    "a best one of another kind": lambda content: {**content, "best": "six"},
+    "no last validation": lambda content: {**content, "validated": None},
+    "a time in words": lambda content: {**content, "seconds": "long"},
     "a window of another length": lambda content: {**content, "window": torch.zeros(3, 3)},
 }
 

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from losspool.segmentation import checkpoint as checkpoints
+from losspool.segmentation import train as trainer_module
 from losspool.segmentation.checkpoint import checkpoint_path, newest_checkpoint, steps_in, write_checkpoint
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.interrupt import Interrupt
@@ -116,6 +118,56 @@ def test_a_checkpoint_that_cannot_be_read_for_the_moment_is_not_passed_over(reci
         train(recipe, tmp_path / "run", resume=True)
 
 
+def test_memory_that_a_checkpoint_lacks_is_no_damage(recipe, tmp_path, monkeypatch):
+    train(recipe, tmp_path / "run")
+
+    def load(*_, **__):
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(torch, "load", load)
+    with pytest.raises(UserError, match=r"step-0000012\.pt: the checkpoint does not fit into memory"):
+        train(recipe, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("gone", ["deleted", "a file", "a link to nowhere"])
+def test_where_the_checkpoints_are_gone_nothing_is_begun_anew(gone, recipe, tmp_path):
+    """A scratch disk that is not mounted, for instance."""
+    train(recipe, tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints"
+    shutil.move(folder, tmp_path / "elsewhere")
+    if gone == "a file":
+        folder.write_bytes(b"")
+    if gone == "a link to nowhere":
+        folder.symlink_to(tmp_path / "nowhere")
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    with pytest.raises(UserError, match=r"its checkpoints are gone|not a folder, or one that is not there now"):
+        train(recipe, tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_ranks_that_see_other_checkpoints_are_refused(recipe, tmp_path, monkeypatch):
+    train(recipe, tmp_path / "run")
+    monkeypatch.setattr(trainer_module, "gathered", lambda _, mine: [mine, 6])  # a stale listing of a network's folder
+    with pytest.raises(UserError, match=r"the ranks see other checkpoints there, of the steps \[12, 6\]"):
+        train(recipe, tmp_path / "run", resume=True)
+
+
+def test_a_validation_without_memory_loses_no_step(recipe, tmp_path, monkeypatch, command):
+    def starved(*_, **__):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer_module, "score", starved)
+        code, _, told = command("train", recipe, "train.checkpoint_every=100", "--out", tmp_path / "run")
+    assert code == 2
+    assert told.startswith("error: not enough memory")
+    assert steps_in(tmp_path / "run" / "checkpoints") == [6]
+    code, _, told = command("train", recipe, "train.checkpoint_every=100", "--out", tmp_path / "run", "--resume")
+    assert code == 0, told
+    train(recipe, tmp_path / "truth")
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "truth")
+
+
 @pytest.mark.parametrize("call", ["fsync", "unlink"])
 def test_the_disk_fails_around_a_checkpoint(call, recipe, tmp_path, monkeypatch):
     def fail(*_, **__):
@@ -171,6 +223,61 @@ def test_a_closed_terminal_is_a_stop(tmp_path, launch):
     code, output = outcome(process)
     assert code == 128 + signal.SIGHUP, output
     assert description(tmp_path / "run")["status"] == "stopped"
+
+
+def test_a_terminal_that_goes_away_does_not_end_a_training(recipe, tmp_path):
+    """With a progress bar, which is drawn on a terminal alone."""
+    master, slave = os.openpty()
+    words = [sys.executable, "-m", "losspool", "train", recipe, "--out", tmp_path / "run", "train.steps=300"]
+    process = subprocess.Popen(words, env={**ENVIRONMENT, "TERM": "xterm"}, stderr=slave)
+    os.close(slave)
+    _read_until(master, b"loss")
+    os.close(master)
+    assert process.wait(timeout=180) == 0
+    assert description(tmp_path / "run")["status"] == "finished"
+
+
+def _read_until(descriptor, word):
+    seen = b""
+    while word not in seen:
+        seen += os.read(descriptor, 1000)
+    return seen
+
+
+@pytest.mark.parametrize("reader", ["gone", "full"])
+def test_an_evaluation_whose_reader_has_gone_is_written(reader, recipe, tmp_path):
+    train(recipe, tmp_path / "run")
+    read, write = os.pipe()
+    os.close(read)
+    words = [sys.executable, "-m", "losspool", "evaluate", tmp_path / "run", "--model", "tiny_model.build"]
+    with open("/dev/full", "w") if reader == "full" else os.fdopen(write, "w") as nobody:
+        done = subprocess.run(words, env=ENVIRONMENT, stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=180)
+    assert "Traceback" not in done.stderr
+    assert len(list((tmp_path / "run").glob("evaluation-*.json"))) == 1
+
+
+def test_a_rank_whose_output_is_closed_ends_well(tmp_path):
+    code = f"""
+import sys, torch
+from losspool.segmentation.leaving import leaving
+torch.distributed.init_process_group("gloo", init_method="file://{tmp_path}/meeting", rank=0, world_size=1)
+sys.stdout = None
+with leaving():
+    sys.exit(5)
+"""
+    assert subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, timeout=180).returncode == 5
+
+
+def test_names_that_are_no_text(recipe, tmp_path):
+    """Of a file, and of a class."""
+    for kind in ("images", "labels"):
+        folder = os.fsencode(tmp_path / "data" / kind / "val")
+        os.rename(folder + b"/000.png", folder + b"/\xff0.png")
+    classes = tmp_path / "data" / "classes.yaml"
+    classes.write_text(classes.read_text().replace("weed", '"\\ud800"', 1))
+    train(recipe, tmp_path / "run", "train.previews=3")
+    assert json.loads((tmp_path / "run" / "previews" / "names.json").read_text())[-1] == "\udcff0"
+    assert description(tmp_path / "run")["status"] == "finished"
 
 
 def test_nohup_is_heeded():

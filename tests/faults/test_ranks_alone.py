@@ -5,7 +5,7 @@ import signal
 
 from losspool.segmentation.checkpoint import steps_in
 from real_runs import alive, children, description, outcome, until
-from runs_for_tests import write_recipe
+from runs_for_tests import checkpoint, write_recipe
 
 
 def test_a_launcher_that_is_killed_leaves_no_rank(tmp_path, launch):
@@ -30,3 +30,4 @@ def test_a_rank_that_fails_in_a_validation_ends_all(tmp_path, launch):
     code, output = outcome(launch("train", recipe, "train.batch=1", "--out", tmp_path / "run", processes=2))
     assert code != 0
     assert "001.png: the image cannot be decoded" in output
+    assert checkpoint(tmp_path / "run", 6)["validated"] == 0  # what was trained before the validation is not lost

@@ -1,6 +1,7 @@
 """Loader workers that die or hang end the run with a sentence, in bounded time; none outlives the trainer."""
 
 import json
+import multiprocessing
 import os
 import pickle
 import signal
@@ -24,7 +25,7 @@ from losspool.segmentation.loader import crop_loader
 from losspool.segmentation.sampling import CropSampler, DrawStream
 from losspool.segmentation.workers import TICK, watched
 from real_runs import Processes, alive, children, description, outcome, until
-from runs_for_tests import checkpoint, write_recipe
+from runs_for_tests import checkpoint, train, write_recipe
 from small_data import write_folder
 
 TIMEOUT = 2
@@ -279,3 +280,19 @@ def test_a_wish_to_stop_is_heard_while_a_worker_hangs(training, tmp_path):
     assert not any(map(alive, workers))
     step = description(tmp_path / "run")["step"]
     assert checkpoint(tmp_path / "run", step)["step"] == step
+
+
+def test_workers_that_cannot_be_started_leave_none_behind(tmp_path, monkeypatch):
+    """Too many processes or open files, after some have been started."""
+    real, started = multiprocessing.Process.start, []
+
+    def start(self):
+        if started:
+            raise OSError(24, "Too many open files")
+        started.append(self)
+        real(self)
+
+    monkeypatch.setattr("torch.multiprocessing.Process.start", start)
+    with pytest.raises(UserError, match=r"the data.workers cannot be started \(\[Errno 24\] Too many open files\)"):
+        train(write_recipe(tmp_path), tmp_path / "run", "data.workers=2")
+    assert [each.is_alive() for each in started] == [False]

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from losspool.segmentation.console import say
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.errors import UserError, out_of_memory
 from losspool.segmentation.storage import remove, replacing, sweep
 
 FORMAT = 1
-_NAME = re.compile(r"step-(\d+)\.pt")
+_NAME = re.compile(r"step-(\d{7,})\.pt")
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -66,17 +66,17 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         if error.errno == errno.EINVAL:  # torch has looked for a place before the beginning: the end is missing
             raise DamagedError(f"{path}: the checkpoint is damaged (it is cut off)") from None
         raise UserError(f"{path}: the checkpoint cannot be read ({error.strerror})") from None
-    except MemoryError:
-        raise UserError(f"{path}: the checkpoint does not fit into memory") from None
     except Exception as error:  # the reader raises whatever the bytes lead it to
+        if out_of_memory(error):
+            raise UserError(f"{path}: the checkpoint does not fit into memory") from None
         raise DamagedError(f"{path}: the checkpoint is damaged, or asks to run code ({_first_line(error)})") from None
     if not isinstance(stored, dict) or not {"format", "checksum", "content"} <= set(stored):
         raise DamagedError(f"{path}: not a checkpoint of losspool")
-    if stored["format"] != FORMAT:
+    if type(stored["format"]) is not int or stored["format"] != FORMAT:
         raise DamagedError(f"{path}: a checkpoint of format {stored['format']!r}; this version reads format {FORMAT}")
     content = stored["content"]
     try:
-        whole = isinstance(content, dict) and stored["checksum"] == _checksum(content)
+        whole = isinstance(content, dict) and str(stored["checksum"]) == _checksum(content)
     except (RuntimeError, TypeError):  # tensors of kinds that are never written
         whole = False
     if not whole:

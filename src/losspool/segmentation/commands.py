@@ -40,12 +40,14 @@ def evaluate(
     settings = changed(config.evaluate, tiling=tiling, scales=scales, flip=flip)
     found = evaluate_run(folder, steps, split or config.data.val, settings, model)
     output = Console(highlight=False)
-    output.print(plain(heading(found)), markup=False, soft_wrap=True)
-    output.print(score_table(found))
-    looks = look_table(found)
-    if looks is not None:
-        output.print("", looks, sep="\n")
-    path = write_evaluation(folder, found)  # last: a folder that cannot be written must not hide the scores
+    try:
+        output.print(plain(heading(found)), markup=False, soft_wrap=True)
+        output.print(score_table(found))
+        looks = look_table(found)
+        if looks is not None:
+            output.print("", looks, sep="\n")
+    finally:  # a folder that cannot be written does not hide the scores, nor does a reader that has gone lose them
+        path = write_evaluation(folder, found)
     output.print(plain(f"written: {path}"), markup=False, soft_wrap=True)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TextIO, TypeVar, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -12,20 +13,39 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 Item = TypeVar("Item")
 
 
-class _Console(Console):
-    """A training goes on when whoever reads its words has gone, or their disk is full."""
+class _Words:
+    """Standard error, as it is at the moment, for words that may be lost.
 
-    def on_broken_pipe(self) -> None:
-        self.quiet = True  # Rich would end the program here
+    A training goes on when its terminal or the reader of its pipe has gone, or the disk of its log is full.
+    """
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            if self._stream is not None:
+                self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            if self._stream is not None:
+                self._stream.flush()
+
+    @property
+    def _stream(self) -> Any:
+        return getattr(sys.stderr, "rich_proxied_file", sys.stderr)  # Rich puts itself there while it draws
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "rich_proxied_file":
+            raise AttributeError(name)  # Rich would go past this object
+        return getattr(self._stream, name)
 
 
-console = _Console(stderr=True, highlight=False, emoji=False)
+console = Console(file=cast(TextIO, _Words()), highlight=False, emoji=False)
 
 
 def say(text: str) -> None:
     """A line for whoever watches. Names in it come from outside, so it is shown as it is, see :func:`plain`."""
-    with suppress(OSError):
-        console.print(plain(text), markup=False, soft_wrap=True)
+    console.print(plain(text), markup=False, soft_wrap=True)
 
 
 def progress_bar() -> Progress:

@@ -9,6 +9,12 @@ class UserError(Exception):
     """A mistake outside the code: one sentence that names the value, the file or the field."""
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether the machine lacked memory: torch says that in words of a RuntimeError."""
+    told = "allocate memory" in str(error) or "out of memory" in str(error)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and told)
+
+
 class BrokenFileError(UserError):
     """A file of a dataset that is missing, damaged or does not fit its partner, and will be tomorrow.
 

@@ -18,6 +18,7 @@ from losspool.segmentation.console import plain, progress_bar
 from losspool.segmentation.data.broken import Teller
 from losspool.segmentation.evaluate import Scores, score
 from losspool.segmentation.inference import check_classes, load, predictor
+from losspool.segmentation.json_file import write_json
 from losspool.segmentation.recipes import load_config
 from losspool.segmentation.runs import RunFolder, split_of
 from losspool.segmentation.storage import replacing
@@ -121,8 +122,7 @@ def write_evaluation(folder: RunFolder, evaluation: Evaluation) -> Path:
     path = folder.path / f"{name}.json"
     lines = (f"{json.dumps(key)}: {_value(value)}" for key, value in evaluation.to_dict().items())
     with replacing(path) as partial:
-        # A file's name may be no text at all: what UTF-8 cannot hold, JSON escapes in the same way.
-        partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8", errors="backslashreplace")
+        write_json(partial, "{\n" + ",\n".join(lines) + "\n}")
     return path
 
 

@@ -18,7 +18,7 @@ import torch
 from losspool import __version__
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.interrupt import Interrupted
-from losspool.segmentation.json_file import read_json
+from losspool.segmentation.json_file import read_json, write_json
 from losspool.segmentation.storage import replacing
 
 
@@ -121,17 +121,17 @@ def described(path: Path, about: dict[str, Any], end: Callable[[], dict[str, Any
     ended("finished")
 
 
-def finished(path: Path) -> bool:
-    """Whether run.json says so; one that is damaged does not."""
+def status(path: Path) -> Any:
+    """What run.json says: running, stopped, failed or finished; None where it is damaged or missing."""
     try:
-        return read_json(path).get("status") == "finished"
+        return read_json(path).get("status")
     except UserError:
-        return False
+        return None
 
 
 def _write(path: Path, description: dict[str, Any]) -> None:
     with replacing(path) as partial:
-        partial.write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(partial, json.dumps(description, indent=2, ensure_ascii=False))
 
 
 def _commit() -> str | None:

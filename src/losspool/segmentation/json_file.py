@@ -1,4 +1,4 @@
-"""Reading JSON that a person or a killed process may have left in any state."""
+"""Writing JSON, and reading what a person or a killed process may have left in any state."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from losspool.segmentation.errors import UserError
+
+
+def write_json(path: Path, text: str) -> None:
+    """A file's name may be no text at all: what UTF-8 cannot hold is escaped, as JSON does it."""
+    path.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
 
 
 def read_json(path: Path) -> dict[str, Any]:

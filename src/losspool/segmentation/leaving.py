@@ -29,7 +29,7 @@ def leaving() -> Iterator[None]:
             traceback.print_exc()
     if _of_several():
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):
+            with suppress(Exception):  # it may be closed, or gone
                 stream.flush()
         os._exit(code if isinstance(code, int) else int(code is not None))
 

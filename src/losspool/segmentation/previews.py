@@ -15,6 +15,7 @@ from losspool.segmentation.data.pairs import try_pair
 from losspool.segmentation.data.protocol import Dataset, Pixels
 from losspool.segmentation.errors import BrokenFileError
 from losspool.segmentation.evaluate import Predictor
+from losspool.segmentation.json_file import write_json
 from losspool.segmentation.parallel import in_threads
 from losspool.segmentation.pictures import palette_image, save_png
 from losspool.segmentation.storage import replacing
@@ -45,7 +46,7 @@ class Previews:
             save_png(palette_image(label.copy(), self._dataset.classes), self._folder / f"{number:02d}-label.png")
         with replacing(self._folder / "names.json") as partial:
             names = [self._dataset.names[index] for index in self._indices]
-            partial.write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+            write_json(partial, json.dumps(names, ensure_ascii=False, indent=1))
 
     def write(self, step: int, predict: Predictor, weigh: Weigher, watch: Callable[[], None] = lambda: None) -> None:
         """What the network says of each image at this step, and where its loss looks. ``watch`` is as above."""

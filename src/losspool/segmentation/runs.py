@@ -16,6 +16,7 @@ from losspool.segmentation.config import Config
 from losspool.segmentation.data.protocol import Dataset
 from losspool.segmentation.data.registry import GENERATED, open_dataset
 from losspool.segmentation.errors import UserError
+from losspool.segmentation.journal import read_metrics, status
 from losspool.segmentation.recipes import dump_config, load_config
 from losspool.segmentation.storage import PARTIAL, replacing
 
@@ -109,6 +110,19 @@ def check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
                 raise UserError(f"{folder.path}: its {key} is {stored.get(key)!r}, the command says {wanted[key]!r}")
     elif folder.path.is_dir() and any(path.suffix != PARTIAL for path in folder.path.iterdir()):
         raise UserError(f"{folder.path}: the folder holds other things; name another one with --out")
+
+
+def check_unsaved(folder: RunFolder, every: int) -> None:
+    """See that a run without checkpoints never had one: to begin it anew would cut off its metrics."""
+    checkpoints = folder.checkpoints
+    if (checkpoints.is_symlink() or checkpoints.exists()) and not checkpoints.is_dir():
+        raise UserError(f"{checkpoints}: not a folder, or one that is not there now")
+    logged = max((line["step"] for line in read_metrics(folder.metrics)), default=0)
+    if logged > every or (logged and status(folder.description) in ("stopped", "finished")):
+        raise UserError(
+            f"{folder.path}: the run was at step {logged}, but its checkpoints are gone; "
+            "put them back, or name another folder with --out"
+        )
 
 
 PATIENCE = 15.0

@@ -26,7 +26,7 @@ from losspool.segmentation.data.index import class_index
 from losspool.segmentation.errors import BrokenFileError, UserError
 from losspool.segmentation.evaluate import Predictor, Scores, score
 from losspool.segmentation.interrupt import Interrupt, Interrupted
-from losspool.segmentation.journal import MetricsFile, describe_run, described, finished
+from losspool.segmentation.journal import MetricsFile, describe_run, described, status
 from losspool.segmentation.loader import Batch, check_prefetch, crop_loader
 from losspool.segmentation.losses import Criterion, class_weights
 from losspool.segmentation.models import Model, ModelSpec, build_from_spec, build_model
@@ -34,7 +34,7 @@ from losspool.segmentation.observation import Observation, observe
 from losspool.segmentation.previews import Previews
 from losspool.segmentation.processes import gathered, join
 from losspool.segmentation.recipes import dump_config
-from losspool.segmentation.runs import RunFolder, check_folder, claimed, split_of, write_config
+from losspool.segmentation.runs import RunFolder, check_folder, check_unsaved, claimed, split_of, write_config
 from losspool.segmentation.sampling import CropSampler, DrawStream
 from losspool.segmentation.storage import sweep
 from losspool.segmentation.weight_maps import Weigher
@@ -56,6 +56,18 @@ class State:
     """The part of it in forward, loss, backward and optimiser; the rest is data, counting, validation and files."""
     skipped: int = 0
     """Crops that were replaced because their image is broken."""
+
+    def check(self, steps: int) -> None:
+        """Raises ValueError for what no run of so many steps writes."""
+        for name, most in (("step", steps), ("validated", steps), ("skipped", math.inf)):
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value <= most:
+                raise ValueError(f"its {name} is {value!r}")
+        for name in ("seconds", "compute"):
+            if not isinstance(getattr(self, name), int | float):
+                raise ValueError(f"its {name} are {getattr(self, name)!r}")
+        if self.best is not None:
+            int(self.best["step"]), float(self.best["miou"])
 
 
 class Trainer:
@@ -80,6 +92,11 @@ class Trainer:
         fabric.barrier()
         check_folder(self.folder, config, resume)
         stored = newest_checkpoint(self.folder.checkpoints) if resume else None
+        seen = gathered(fabric, stored and stored.get("step"))
+        if len(set(map(repr, seen))) > 1:
+            raise UserError(f"{self.folder.checkpoints}: the ranks see other checkpoints there, of the steps {seen}")
+        if begun and stored is None:
+            check_unsaved(self.folder, config.train.checkpoint_every)
 
         self.data, self.val_data = split_of(config, config.data.train), split_of(config, config.data.val)
         self._tell_broken = Teller(silent=not self.main)
@@ -131,7 +148,7 @@ class Trainer:
 
     def _run(self) -> None:
         if self._at_end() and not self._validation_due():
-            if self.main and not finished(self.folder.description):
+            if self.main and status(self.folder.description) != "finished":
                 with self._described():
                     pass  # it was killed when nothing was left to do but to say so
             return
@@ -249,10 +266,15 @@ class Trainer:
 
     def _validate_or_save(self, interrupt: Interrupt) -> None:
         """Where a validation fails, the steps before it are good."""
+        alone = self.fabric.world_size == 1
+        if not alone:
+            self._save()  # now: torchrun, asked to stop, gives its ranks 30 seconds, and a validation may take longer
         try:
             self._validate(self._watch(interrupt))
-        except UserError:
-            if self.fabric.world_size == 1:  # other ranks would have to know of it
+        except Interrupted:
+            raise
+        except Exception:
+            if alone:
                 self._save()
             raise
 
@@ -359,6 +381,7 @@ class Trainer:
             self.sampler.running.load_state_dict(stored["running"])
             self.window.values[: len(stored["window"])] = stored["window"]
             self.state = State(*(stored.get(each.name, each.default) for each in fields(State)))
+            self.state.check(self.config.train.steps)
         if self.main:
             say(f"resumed at step {self.state.step} of {self.config.train.steps}")
 

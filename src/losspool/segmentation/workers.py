@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import active_children
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
+
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.orphans import end_with_parent
@@ -40,7 +43,12 @@ def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, N
     However this ends, the workers have ended then: one that hangs would not hear anything but SIGKILL.
     """
     others, handler = active_children(), signal.getsignal(signal.SIGCHLD)
-    batches = iter(loader)
+    try:
+        batches = iter(loader)
+    except (OSError, RuntimeError) as error:
+        _end([each for each in active_children() if each not in others])  # those that had been started
+        _forget(error)
+        raise UserError(f"the data.workers cannot be started ({_first_line(error)})") from error
     workers = [each for each in active_children() if each not in others]
     if _in_main_thread():
         # torch's handler would raise wherever the trainer happens to be, in the middle of a step too.
@@ -55,11 +63,23 @@ def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, N
                 yield batch
         finally:
             _stop_pinning(batches)
-            for worker in workers:
-                worker.kill()
-            for worker in workers:
-                worker.join(_KILLED_WITHIN)
+            _end(workers)
             _let_go(batches)
+
+
+def _forget(error: BaseException) -> None:
+    """Torch's half-made iterator would stumble over what it lacks when it goes, with a traceback of its own."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        made = frame.f_locals.get("self")
+        if isinstance(made, _BaseDataLoaderIter):
+            made._shutdown = True  # type: ignore[attr-defined]  # of the one with workers
+
+
+def _end(workers: Sequence[BaseProcess]) -> None:
+    for worker in workers:
+        worker.kill()
+    for worker in workers:
+        worker.join(_KILLED_WITHIN)
 
 
 @contextmanager
@@ -117,7 +137,7 @@ def _waiting(workers: Sequence[BaseProcess], timeout: float) -> Iterator[None]:
             if timeout and waited >= timeout:
                 raise UserError(
                     f"no batch came within data.timeout = {timeout:g} seconds: reading the data hangs, "
-                    "or takes longer than that"
+                    "or takes longer than that, or the shared memory has no room for a batch"
                 )
         except UserError:
             signal.setitimer(signal.ITIMER_REAL, 0)  # no second one while this one is on its way
@@ -127,11 +147,17 @@ def _waiting(workers: Sequence[BaseProcess], timeout: float) -> Iterator[None]:
     with _alarm(look) as disarm:
         try:
             yield
-        except (RuntimeError, OSError, EOFError):  # what torch or a pipe says of a worker that is gone
+        except (RuntimeError, OSError, EOFError) as error:  # what torch or a pipe says of a worker that is gone
             disarm()
             _bury(workers)
             _refuse_dead(workers)
+            if workers:
+                raise UserError(f"the data.workers cannot be reached ({_first_line(error)})") from error
             raise
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__
 
 
 @contextmanager
