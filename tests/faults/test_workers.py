@@ -1,5 +1,6 @@
 """Loader workers that die or hang end the run with a sentence, in bounded time; none outlives the trainer."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -86,11 +87,11 @@ def test_a_worker_that_hangs(training, tmp_path):
     assert not any(map(alive, workers))
 
 
-def crops(folder, seed=0, **options):
+def crops(folder, seed=0, last=ENDLESS, **options):
     """A loader with two workers that has given its first batch, and its sampler."""
     dataset = open_folder(write_folder(folder), "train")
     sampler = CropSampler(build(dataset), SamplingConfig(lag=9), seed)
-    stream = DrawStream(sampler, batch=2, accumulate=1, rank=0, ranks=1, first=0, last=ENDLESS)
+    stream = DrawStream(sampler, batch=2, accumulate=1, rank=0, ranks=1, first=0, last=last)
     batches = crop_loader(dataset, Augmentation((24, 24)), stream, workers=2, lag=9, timeout=TIMEOUT, **options)
     next(batches)
     return batches, sampler
@@ -191,19 +192,22 @@ def test_what_a_dead_worker_held_is_not_waited_for(tmp_path, death):
     assert (code, told) == (0, "ended\n")
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_no_thread_is_left(tmp_path, monkeypatch, killed):
+@pytest.mark.parametrize("moment", ["early", "at the end", 0, 0.001, 0.003, 0.01, 0.03])
+def test_no_thread_is_left(tmp_path, monkeypatch, moment):
+    """However the loader ends: in order, or by the death of a worker at any moment."""
     pin_without_a_device(monkeypatch.setattr)
     before = set(threading.enumerate())
-    batches, sampler = crops(tmp_path, pin=True)
+    batches, sampler = crops(tmp_path, last=20 if moment == "at the end" else ENDLESS, pin=True)
     assert any("_pin_memory_loop" in thread.name for thread in threading.enumerate())
-    if killed:
-        os.kill(children(os.getpid())[-1], signal.SIGKILL)
+    if moment == "at the end":
+        exhaust(batches, sampler)
+    elif moment != "early":
+        threading.Timer(moment, os.kill, (children(os.getpid())[-1], signal.SIGKILL)).start()
         with pytest.raises(UserError, match="was killed by SIGKILL"):
             exhaust(batches, sampler)
     batches.close()
-    del batches
-    assert until(lambda: set(threading.enumerate()) <= before, SLACK)
+    ended = until(lambda: set(threading.enumerate()) <= before, SLACK)
+    assert ended, set(threading.enumerate()) - before
 
 
 def test_the_alarm_rings_once():
@@ -220,6 +224,21 @@ def test_the_alarm_rings_once():
     with pytest.raises(UserError, match=r"no batch came within data\.timeout = 0\.5 seconds"):
         next(watched(hangs(), TICK))
     assert ended
+
+
+def test_the_alarm_is_not_taken_for_a_fault_of_a_file():
+    """One image of a batch hangs, then the next one does."""
+
+    def hangs():
+        for _ in range(2):
+            with contextlib.suppress(Exception):
+                time.sleep(60)
+        yield
+
+    began = time.monotonic()
+    with pytest.raises(UserError, match="no batch came within"):
+        next(watched(hangs(), TICK))
+    assert time.monotonic() - began < SLACK
 
 
 def test_a_timer_of_somebody_else_goes_on():

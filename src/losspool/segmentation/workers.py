@@ -62,9 +62,9 @@ def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, N
                     return
                 yield batch
         finally:
-            _stop_pinning(batches)
             _end(workers)
-            _let_go(batches)
+            if workers:
+                _tidy_up(batches)
 
 
 def _forget(error: BaseException) -> None:
@@ -98,26 +98,30 @@ def _silent_pinning(batches: Any, workers: Sequence[BaseProcess]) -> Iterator[No
         threading.excepthook = tell
 
 
-def _stop_pinning(batches: Any) -> None:
-    """Before the workers are killed: of a message that ends in its middle torch's thread would await the rest."""
+def _tidy_up(batches: Any) -> None:
+    """As torch does, but for locks that a worker may have held when it was killed."""
     thread = getattr(batches, "_pin_memory_thread", None)
-    if thread is None:
-        return
-    batches._pin_memory_thread_done_event.set()
-    batches._worker_result_queue.cancel_join_thread()
-    batches._worker_result_queue.put((None, None))  # wakes it
-    thread.join(_PINNED_WITHIN)
-    if thread.is_alive():
-        del batches._pin_memory_thread  # a worker had died in a message: torch would wait for it without bound
+    # At the end of all batches torch has done it, in good order.
+    if thread is not None and (thread.is_alive() or not batches._shutdown):
+        _stop_pinning(batches)
+    batches._workers_done_event = threading.Event()  # they are done, and nobody is left to hear it
+    batches._shutdown_workers()  # at once: whoever keeps the exception that ends all this keeps the loader, too
 
 
-def _let_go(batches: Any) -> None:
-    """Torch says to its workers that they are done, by a lock that one of them may have held when it was killed.
+def _stop_pinning(batches: Any) -> None:
+    """End torch's thread that pins memory, once nobody sends it anything more.
 
-    Nobody is left to hear it, so a fresh event will do; the rest of torch's tidying goes its way.
+    Torch would wait for it without bound, and it for the rest of a message whose sender was killed, or for a lock that
+    the sender had. Ours is the last open end of their pipe: when it is closed, the thread finds that nothing will come.
     """
-    if hasattr(batches, "_workers_done_event"):
-        batches._workers_done_event = threading.Event()
+    batches._pin_memory_thread_done_event.set()
+    batches._worker_result_queue._writer.close()
+    batches._pin_memory_thread.join(_PINNED_WITHIN)
+    del batches._pin_memory_thread  # what is not there, torch leaves alone
+
+
+class _RungError(BaseException):
+    """The alarm's sentence, past all who would take it for a fault of the file that they were reading."""
 
 
 @contextmanager
@@ -139,14 +143,16 @@ def _waiting(workers: Sequence[BaseProcess], timeout: float) -> Iterator[None]:
                     f"no batch came within data.timeout = {timeout:g} seconds: reading the data hangs, "
                     "or takes longer than that, or the shared memory has no room for a batch"
                 )
-        except UserError:
+        except UserError as error:
             signal.setitimer(signal.ITIMER_REAL, 0)  # no second one while this one is on its way
-            raise
+            raise _RungError(str(error)) from None
 
     _refuse_dead(workers)
     with _alarm(look) as disarm:
         try:
             yield
+        except _RungError as rung:
+            raise UserError(str(rung)) from None
         except (RuntimeError, OSError, EOFError) as error:  # what torch or a pipe says of a worker that is gone
             disarm()
             _bury(workers)
