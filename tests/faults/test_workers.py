@@ -158,7 +158,7 @@ def die_in_a_message(folder, last=b"\0\0\1\0the beginning of 256 bytes"):
     batches, sampler = crops(Path(folder), pin=True)
     with pytest.raises(UserError, match="was killed by SIGKILL"):
         exhaust(batches, sampler)
-    del batches
+    assert not any("_pin_memory_loop" in thread.name for thread in threading.enumerate())
     print("ended")
 
 
