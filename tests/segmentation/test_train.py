@@ -95,8 +95,10 @@ def test_a_kill_before_the_first_checkpoint_begins_anew(recipe, tmp_path):
     train(recipe, out)
     for path in (out / "checkpoints").iterdir():
         path.unlink()
-    with open(out / "metrics.jsonl", "a") as file:
-        file.write('{"step": 9, "spl')
+    (out / "run.json").write_text(json.dumps({**json.loads((out / "run.json").read_text()), "status": "running"}))
+    first = (out / "metrics.jsonl").read_text().splitlines()[0]
+    assert json.loads(first)["step"] == 4  # the first checkpoint is due at 5
+    (out / "metrics.jsonl").write_text(first + '\n{"step": 5, "spl')
     train(recipe, out, resume=True)
     assert metrics(out) == metrics(tmp_path / "whole")
 
