@@ -48,16 +48,6 @@ def near(value):
     return pytest.approx(value, rel=1e-9, abs=1e-12)
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory) -> Path:
-    return write_lab(tmp_path_factory.mktemp("report") / "runs", absent=2)
-
-
-@pytest.fixture(scope="module")
-def data(lab) -> dict:
-    return report(lab).data
-
-
 def seeds_of(lab: Path, method: str) -> list[Path]:
     return [lab / f"{method}-s{seed}" for seed in range(3)]
 

@@ -2,24 +2,12 @@
 
 import base64
 import io
-from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
-from lab_runs import CLASSES, lab_config, write_lab, write_lab_run
+from lab_runs import CLASSES, lab_config, write_lab_run
 from report_parts import report
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory) -> Path:
-    return write_lab(tmp_path_factory.mktemp("report") / "runs", absent=2)
-
-
-@pytest.fixture(scope="module")
-def data(lab) -> dict:
-    return report(lab).data
 
 
 def picture(data: dict, place: int) -> Image.Image:

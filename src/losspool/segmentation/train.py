@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,38 +36,9 @@ from losspool.segmentation.processes import gathered, join
 from losspool.segmentation.recipes import dump_config
 from losspool.segmentation.runs import RunFolder, check_folder, check_unsaved, claimed, split_of, write_config
 from losspool.segmentation.sampling import CropSampler, DrawStream
+from losspool.segmentation.state import State
 from losspool.segmentation.storage import sweep
 from losspool.segmentation.weight_maps import Weigher
-
-
-@dataclass
-class State:
-    """How far a run is."""
-
-    step: int = 0
-    """Updates done."""
-    validated: int = 0
-    """The step of the last validation."""
-    best: dict[str, Any] | None = None
-    """Step and mIoU of the best validation."""
-    seconds: float = 0.0
-    """Time spent so far, resumptions included."""
-    compute: float = 0.0
-    """The part of it in forward, loss, backward and optimiser; the rest is data, counting, validation and files."""
-    skipped: int = 0
-    """Crops that were replaced because their image is broken."""
-
-    def check(self, steps: int) -> None:
-        """Raises ValueError for what no run of so many steps writes."""
-        for name, most in (("step", steps), ("validated", steps), ("skipped", math.inf)):
-            value = getattr(self, name)
-            if type(value) is not int or not 0 <= value <= most:
-                raise ValueError(f"its {name} is {value!r}")
-        for name in ("seconds", "compute"):
-            if not isinstance(getattr(self, name), int | float):
-                raise ValueError(f"its {name} are {getattr(self, name)!r}")
-        if self.best is not None:
-            int(self.best["step"]), float(self.best["miou"])
 
 
 class Trainer:
@@ -147,7 +118,7 @@ class Trainer:
             self._run()
 
     def _run(self) -> None:
-        if self._at_end() and not self._validation_due():
+        if self.state.at_end(self.config.train) and not self._validation_due():
             if self.main and status(self.folder.description) != "finished":
                 with self._described():
                     pass  # it was killed when nothing was left to do but to say so
@@ -161,14 +132,14 @@ class Trainer:
                     if not self._validation_due():
                         stop = self._step(batches, interrupt)
                         self.state.seconds = time.perf_counter() - began
-                        if self.state.step % self.config.train.log_every == 0 or self._at_end():
+                        if self.state.step % self.config.train.log_every == 0 or self.state.at_end(self.config.train):
                             tell(self._log())
                         if stop:
                             raise Interrupted(interrupt.signal or signal.SIGTERM)  # or another rank heard it
                     if self._validation_due():
                         self._validate_or_save(interrupt)
                         self.state.seconds = time.perf_counter() - began
-                    if self._checkpoint_due():
+                    if self.state.checkpoint_due(self.config.train):
                         self._save()
             except Interrupted:
                 self._save()
@@ -328,18 +299,7 @@ class Trainer:
         return everyone
 
     def _validation_due(self) -> bool:
-        due = self.state.step % self.config.train.validate_every == 0 or self._at_end()
-        return due and self.state.step > self.state.validated
-
-    def _checkpoint_due(self) -> bool:
-        is_best = self.state.best is not None and self.state.best["step"] == self.state.step
-        return self.state.step % self.config.train.checkpoint_every == 0 or is_best or self._at_end() or self._kept()
-
-    def _kept(self) -> bool:
-        return self.state.step in self.config.train.keep_steps
-
-    def _at_end(self) -> bool:
-        return self.state.step == self.config.train.steps
+        return self.state.validation_due(self.config.train)
 
     def _save(self) -> None:
         """A checkpoint of this step. All ranks hold the same, but for the running IoU's copies: one writes."""
