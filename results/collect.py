@@ -20,25 +20,28 @@ EVALUATIONS = "evaluation-*.json"
 FILES = ("run.json", "metrics.jsonl", EVALUATIONS, "config.yaml")
 
 
-def collect(paths: Sequence[Path], out: Path) -> list[Path]:
-    """The copies, by name. Everything is checked before anything is written, and what is current is left alone."""
+def collect(paths: Sequence[Path], out: Path, failed: bool = False) -> list[Path]:
+    """The copies, by name. Everything is checked before anything is written, and what is current is left alone.
+
+    With ``failed`` runs that failed are taken, too: a learning rate at which the loss goes to infinity is a result.
+    """
     runs: dict[str, tuple[Path, dict[str, bytes]]] = {}
     for folder in dict.fromkeys(found.resolve() for path in paths for found in run_folders(path)):
         if folder.name in runs:
             raise UserError(f"{folder} and {runs[folder.name][0]} are runs of the same name")
-        runs[folder.name] = folder, publishable(folder)
+        runs[folder.name] = folder, publishable(folder, failed)
     for name, (_, files) in runs.items():
         _write(out / name, files)
     return [out / name for name in runs]
 
 
-def publishable(folder: Path) -> dict[str, bytes]:
+def publishable(folder: Path, failed: bool = False) -> dict[str, bytes]:
     """What is published of a run: contents by the name of the file. An error if the run is not fit for it."""
     run = read_run(folder)
     status = run.description.get("status")
-    if status != "finished":
+    if status != "finished" and not (failed and run.failed):
         raise UserError(f"{folder}: the run is not finished (its status is {status!r})")
-    if not run.validations:
+    if not run.validations and not run.failed:
         raise UserError(f"{folder}: the run has no validation")
     files = {path.name: path.read_bytes() for pattern in FILES for path in sorted(folder.glob(pattern))}
     for name, content in files.items():
@@ -81,9 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="FOLDER", help="a run, or a folder that holds some")
     parser.add_argument("--out", required=True, type=Path, help="where to, such as results/camvid/methods")
+    parser.add_argument("--failed", action="store_true", help="take failed runs, too; otherwise they are refused")
     options = parser.parse_args(arguments)
     try:
-        for path in collect(options.runs, options.out):
+        for path in collect(options.runs, options.out, options.failed):
             print(path)
     except UserError as error:
         sys.exit(f"error: {error}")

@@ -80,7 +80,7 @@ def test_the_documents_example(tmp_path):
     (tmp_path / "grids" / "example.yaml").write_text(example)
     (tmp_path / "streets.yaml").write_text((ROOT / "recipes" / "streets.yaml").read_text())
     made = read_grid(tmp_path / "grids" / "example.yaml").jobs(tmp_path / "out")
-    assert len(made) == 3 * (1 + 4)
+    assert len(made) == 3 + 4 * 2
     assert made[0].evaluations[0].checkpoint == "best"
 
 
@@ -104,6 +104,13 @@ def test_names_and_overrides(tmp_path):
         assert config.train.keep_steps == (3, 7)
     assert made["lmp-p.inf-m10-s4"].loss.p == float("inf")
     assert made["lmp-p.inf-m10-s4"].seed == 4
+
+
+def test_a_block_may_have_its_own_seeds(tmp_path):
+    runs = [{"method": "lmp", "seeds": [5, 1]}, {"method": ["base", "focal"]}]
+    path = write_grid(tmp_path, runs=runs, seeds=[0])
+    made = {job.name: job.config.seed for job in read_grid(path).jobs(tmp_path / "out")}
+    assert made == {"lmp-s5": 5, "lmp-s1": 1, "base-s0": 0, "focal-s0": 0}
 
 
 def test_dry_run_lists_commands_and_writes_nothing(tmp_path, command):
@@ -143,6 +150,8 @@ def test_dry_run_lists_commands_and_writes_nothing(tmp_path, command):
         ({"runs": [{1: 2}]}, "1 must be a setting's name"),
         ({"runs": [{"method": []}]}, "'method' must be a setting's name with a value"),
         ({"runs": [{"method": "base", "seed": 5}]}, "seeds are named in 'seeds'"),
+        ({"runs": [{"method": "base", "seeds": 5}]}, "'seeds' must be a list of whole numbers, got 5"),
+        ({"runs": [{"method": "base", "seeds": [0, 0]}]}, "2 runs are called 'base-s0'"),
         ({"runs": [{"method": "base", "train.lr": datetime.date(2020, 1, 1)}]}, "train.lr cannot be"),
         ({"runs": [{"method": "base", "train": {"lr": 1}}]}, "train cannot be"),
         ({"runs": [{"method": "lmp"}, {"method": "lmp", "loss.p": 1.3}]}, "'lmp-s0' and 'lmp-p1.3-s0' are the same"),

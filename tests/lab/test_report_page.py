@@ -1,5 +1,6 @@
 """The report as its reader meets it, in a real browser: drawn, driven by mouse and keyboard, silent on the network."""
 
+import json
 import math
 
 import numpy as np
@@ -343,6 +344,18 @@ def test_intervals_over_images_stand_beside_those_over_seeds(chromium, tmp_path)
             ends = ", ".join(f"{100 * lmp[key][end]:+.2f}" for end in ("low", "high"))
             assert column(found.page, "scores-table", place) == ["–", f"[{ends}]"]
         assert "other footage like this" in found.page.locator("#scores-notes").inner_text()
+        assert (found.requests, found.complaints) == ([], [])
+
+
+def test_a_run_that_failed_is_named(chromium, tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(0, 1), previews=False)
+    path = root / "lmp-s1/run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "failed", "step": 33}))
+    page = write_report(compare(find_runs([root])), tmp_path / "report.html")
+    with opened(chromium, page) as found:
+        told = found.page.locator("#scores-notes").inner_text()
+        assert "Failed, and so without a score: lmp (seed 1, after step 33)." in told
+        assert column(found.page, "scores-table", 2) == ["2", "1"]
         assert (found.requests, found.complaints) == ([], [])
 
 

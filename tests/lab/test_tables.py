@@ -10,10 +10,10 @@ import statistics as plain_statistics
 import pytest
 
 from lab_runs import CLASSES, LOOKS, PIXELS, lab_config, write_lab, write_lab_evaluation, write_lab_run
+from lab_tables import rows, tables
 from losspool.lab.records import find_runs
 from losspool.lab.statistics import Statistics
-from losspool.lab.tables.formats import comma_separated, formatted, markdown
-from losspool.lab.tables.from_runs import run_tables
+from losspool.lab.tables.formats import formatted, markdown
 from losspool.lab.tables.questions import rare_classes
 from losspool.lab.variants import compare
 from losspool.segmentation.config import DataConfig
@@ -35,16 +35,6 @@ def lines(root, name, split="val"):
 def seed_score(root, method, seed, pick=lambda entry: entry["miou"]):
     found = lines(root, f"{method}-s{seed}")
     return sum(pick(found[step]) for step in STEPS) / len(STEPS)
-
-
-def tables(root, *kinds, **options):
-    return {table.name: table for table in run_tables(compare(find_runs([root]), **options), list(kinds) or None)}
-
-
-def rows(table):
-    """Label -> column -> number, from the CSV."""
-    header, *body = csv.reader(io.StringIO(comma_separated(table)))
-    return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in body}
 
 
 def interval(gains):
@@ -94,7 +84,7 @@ def test_intervals_over_images(tmp_path):
         names = [f"lmp Δ 95 % interval over images, {end}" for end in ("low", "high")]
         assert [float(classes[name][info]) for name in names] == pytest.approx(ends)
     for table in made.values():
-        assert "these same networks on other footage like this" in table.notes[-1]
+        assert any("these same networks on other footage like this" in note for note in table.notes)
 
 
 def test_a_method_that_was_not_counted_on_each_image_is_told(tmp_path):

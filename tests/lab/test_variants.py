@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lab_runs import CLASSES, lab_config, write_lab, write_lab_run
-from losspool.lab.records import find_runs, read_run
+from losspool.lab.records import VALIDATION, find_runs, read_run
 from losspool.lab.variants import compare
 from losspool.segmentation.config import DataConfig, ModelConfig
 from losspool.segmentation.errors import UserError
@@ -89,6 +89,27 @@ def test_folders_of_folders_and_runs_that_have_not_begun(tmp_path, capsys):
     assert "has no validation yet" in capsys.readouterr().err
     with pytest.raises(UserError, match="no run to compare"):
         compare([])
+
+
+def test_a_run_that_failed_has_no_score_and_is_named(tmp_path):
+    write(tmp_path, ("base", {}), ("lmp", {"lr": 0.1}), ("lmp", {"lr": 0.2}), ("lmp", {"lr": 0.3}))
+    metrics = tmp_path / "run2/metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:4]))  # it came to step 20
+    change_json(tmp_path / "run2/run.json", status="failed", step=27)
+    (tmp_path / "run3/metrics.jsonl").unlink()
+    description = json.loads((tmp_path / "run3/run.json").read_text())
+    del description["step"]
+    (tmp_path / "run3/run.json").write_text(json.dumps({**description, "status": "failed"}))
+    comparison = compare(find_runs([tmp_path]))
+    assert [variant.label for variant in comparison.variants] == ["base", "lmp, lr = 0.1"]
+    assert comparison.failures == (
+        "lmp, lr = 0.2 (seed 0, after step 27)",
+        "lmp, lr = 0.3 (seed 0, before its first step)",
+    )
+    assert comparison.steps == (40, 50, 60)  # the others' scores are what they were
+    assert compare(find_runs([tmp_path]), source=VALIDATION, steps=[60]).steps == (60,)
+    with pytest.raises(UserError, match=r"every run failed: lmp, lr = 0.2 .*, lmp, lr = 0.3"):
+        compare(find_runs([tmp_path / "run2", tmp_path / "run3"]))
 
 
 def change_json(path, **changes):

@@ -75,6 +75,19 @@ def test_a_run_that_is_not_fit_stops_all(lab, tmp_path, change, words):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_run_that_failed_is_taken_where_it_is_asked_for(lab, tmp_path):
+    path = lab / "lmp-s2/run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "failed", "step": 3}))
+    (lab / "lmp-s2/metrics.jsonl").write_text("")  # no validation either
+    assert "lmp-s2: the run is not finished (its status is 'failed')" in refused(
+        collect.main, lab, "--out", tmp_path / "out"
+    )
+    collect.main([str(lab), "--out", str(tmp_path / "out"), "--failed"])
+    assert contents(tmp_path / "out") == contents(lab)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running"}))
+    assert "not finished" in refused(collect.main, lab, "--out", tmp_path / "out", "--failed")
+
+
 @pytest.mark.parametrize("root", ["/data/camvid", "~/camvid"])
 def test_a_config_with_a_path_of_this_machine(lab, tmp_path, root):
     write_lab_run(lab / "x", lab_config("lmp", 7, data=DataConfig("camvid", root)), previews=False)

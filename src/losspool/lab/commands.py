@@ -155,7 +155,10 @@ def _comparison(runs: Sequence[Path], baseline: str | None, scores: str | None, 
         wanted = [int(step) for step in steps.split(",")] if steps else None
     except ValueError:
         raise UserError(f"--steps are whole numbers such as 800,900,1000, got {steps!r}") from None
-    return compare(find_runs(runs), baseline=baseline, source=scores or VALIDATION, steps=wanted)
+    comparison = compare(find_runs(runs), baseline=baseline, source=scores or VALIDATION, steps=wanted)
+    for failure in comparison.failures:
+        say(f"left out, because it failed: {failure}")
+    return comparison
 
 
 def _finish(plan: Grid, planned: Sequence[Job], finished: Sequence[Job], folder: Path) -> None:

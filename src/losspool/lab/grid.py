@@ -91,7 +91,8 @@ class Grid:
     overrides: Mapping[str, Any]
     blocks: tuple[Mapping[str, Any], ...]
     """Each gives one value or a list of them for some settings; their combinations are runs."""
-    seeds: tuple[int, ...]
+    seeds: tuple[tuple[int, ...], ...]
+    """Of each block."""
     evaluations: tuple[Mapping[str, Any], ...]
     scores: str | None
     """Which scores the tables show, see :meth:`losspool.lab.records.Run.scores`."""
@@ -134,10 +135,10 @@ class Grid:
                 raise UserError(f"{self.path}: scores {self.scores!r} must begin one of the evaluations {stems}")
 
     def _combinations(self) -> Iterator[dict[str, Any]]:
-        for block in self.blocks:
+        for block, seeds in zip(self.blocks, self.seeds, strict=True):
             values = [value if isinstance(value, list) else [value] for value in block.values()]
             for chosen in itertools.product(*values):
-                for seed in self.seeds:
+                for seed in seeds:
                     yield {**dict(zip(block, chosen, strict=True)), "seed": seed}
 
     def _job(self, out: Path, settings: dict[str, Any], overrides: Sequence[str]) -> Job:
@@ -166,20 +167,25 @@ def read_grid(path: Path) -> Grid:
     for block in blocks:
         _check_settings(path, "runs", block, lists=True)
         if "seed" in block:
-            raise UserError(f"{path}: runs: seeds are named in 'seeds', for all runs alike")
-    seeds = content.get("seeds", [0])
-    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
-        raise UserError(f"{path}: 'seeds' must be a list of whole numbers, got {seeds!r}")
+            raise UserError(f"{path}: runs: seeds are named in 'seeds'")
+    for_all = _seeds(path, content.get("seeds", [0]))
+    seeds = tuple(_seeds(path, block["seeds"]) if "seeds" in block else for_all for block in blocks)
     return Grid(
         path,
         Path(os.path.normpath(path.parent / recipe)),
         _check_settings(path, "overrides", _mapping(path, "overrides", content.get("overrides") or {})),
-        tuple(blocks),
-        tuple(seeds),
+        tuple({key: value for key, value in block.items() if key != "seeds"} for block in blocks),
+        seeds,
         tuple(_evaluations(path, content.get("evaluate") or [])),
         _text(path, "scores", content.get("scores")),
         _text(path, "baseline", content.get("baseline")),
     )
+
+
+def _seeds(path: Path, seeds: Any) -> tuple[int, ...]:
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
+        raise UserError(f"{path}: 'seeds' must be a list of whole numbers, got {seeds!r}")
+    return tuple(seeds)
 
 
 def _check_settings(path: Path, where: str, settings: Mapping[str, Any], lists: bool = False) -> Mapping[str, Any]:

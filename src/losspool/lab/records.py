@@ -25,7 +25,7 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """A run that has been validated at least once."""
+    """A run that has been validated at least once, or that failed."""
 
     folder: RunFolder
     config: Config
@@ -41,6 +41,11 @@ class Run:
     @property
     def seed(self) -> int:
         return self.config.seed
+
+    @property
+    def failed(self) -> bool:
+        """It ended with an error, such as a loss that is not finite: it has no last score."""
+        return self.description.get("status") == "failed"
 
     @cached_property
     def train(self) -> list[dict[str, Any]]:
@@ -118,11 +123,15 @@ def _image_counts(path: Path, summary: Summary, classes: int) -> ImageCounts:
 
 
 def find_runs(paths: Iterable[Path]) -> list[Run]:
-    """The runs in these folders: each is one, or holds some at any depth. Those without a validation are left out."""
+    """The runs in these folders: each is one, or holds some at any depth.
+
+    Those without a validation are left out, unless they failed: that is a result, too.
+    """
     runs = []
     for folder in dict.fromkeys(found for path in paths for found in run_folders(path)):
-        run = read_run(folder) if RunFolder(folder).metrics.exists() else None
-        if run is not None and run.validations:
+        begun = RunFolder(folder).metrics.exists() or RunFolder(folder).description.exists()
+        run = read_run(folder) if begun else None
+        if run is not None and (run.validations or run.failed):
             runs.append(run)
         else:
             say(f"left out: {folder} has no validation yet")

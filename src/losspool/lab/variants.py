@@ -47,6 +47,8 @@ class Comparison:
     steps: tuple[int, ...]
     """The checkpoints whose mean is a run's score, as in the paper's tables; empty where an evaluation has other ones
     of each run, such as its best: then those are its score."""
+    failures: tuple[str, ...] = ()
+    """Of each run that failed, and so has no score: its variant, seed, and how far it came."""
 
     @property
     def classes(self) -> tuple[ClassInfo, ...]:
@@ -94,7 +96,7 @@ def compare(
     """Sort runs into variants.
 
     Args:
-        runs: all on the same classes.
+        runs: all on the same classes. Those that failed are in no variant, only named.
         baseline: a label; without it the variant of method ``base``, or the first one.
         source: where scores come from, see :meth:`Run.scores`.
         steps: the checkpoints whose mean is a run's score. Without them, of an evaluation all that it has, and of the
@@ -105,8 +107,14 @@ def compare(
     for run in runs:
         if run.classes != runs[0].classes:
             raise UserError(f"{run.folder.path} and {runs[0].folder.path} are of different classes")
-    variants = tuple(_variants(runs))
-    return Comparison(variants, _baseline(variants, baseline), source, _steps(runs, source, steps))
+    labelled = list(zip(runs, labels([run.config for run in runs]), strict=True))
+    failures = tuple(f"{label} (seed {run.seed}, {_reached(run)})" for run, label in labelled if run.failed)
+    scored = [(run, label) for run, label in labelled if not run.failed]
+    if not scored:
+        raise UserError(f"every run failed: {', '.join(failures)}")
+    variants = tuple(_variants(scored))
+    steps_scored = _steps([run for run, _ in scored], source, steps)
+    return Comparison(variants, _baseline(variants, baseline), source, steps_scored, failures)
 
 
 def labels(configs: Sequence[Config]) -> list[str]:
@@ -119,10 +127,15 @@ def labels(configs: Sequence[Config]) -> list[str]:
     return found
 
 
-def _variants(runs: Sequence[Run]) -> list[Variant]:
+def _reached(run: Run) -> str:
+    step = run.description.get("step")
+    return f"after step {step}" if isinstance(step, int) else "before its first step"
+
+
+def _variants(runs: Sequence[tuple[Run, str]]) -> list[Variant]:
     """In the order of the methods, and of the settings in which they differ: whatever the folders are called."""
     groups: dict[str, list[Run]] = {}
-    for run, label in zip(runs, labels([run.config for run in runs]), strict=True):
+    for run, label in runs:
         groups.setdefault(label, []).append(run)
     for group in groups.values():
         group.sort(key=lambda run: run.seed)

@@ -139,6 +139,8 @@ class PageData(TypedDict):
     classes: list[ClassData]
     variants: list[VariantData]
     runs: list[RunData]
+    failures: list[str]
+    """Runs without a score, see :class:`losspool.lab.variants.Comparison`."""
     differences: list[DifferenceData]
     looks: list[str]
     previews: PreviewData
@@ -169,6 +171,7 @@ def page_data(comparison: Comparison) -> PageData:
         ],
         "variants": variants,
         "runs": [_run(run, comparison) for run in runs],
+        "failures": list(comparison.failures),
         "differences": [
             {"setting": key, "values": [shown(value) for value in values]}
             for key, values in comparison.differences().items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from losspool.lab import paper
 from losspool.lab.bootstrap import BLOCK, ImageIntervals
@@ -74,7 +74,8 @@ def methods(statistics: Statistics) -> Table | None:
         entries.append(
             MethodEntry(variant.label, score, len(variant.runs), gain, images.miou if images else None, printed)
         )
-    return method_table(entries, comparison.baseline.label, [*score_notes(comparison), *image_notes(over_images)])
+    notes = [*score_notes(comparison), *image_notes(over_images), *_verdicts(entries, comparison.baseline.label)]
+    return method_table(entries, comparison.baseline.label, notes)
 
 
 def classes(statistics: Statistics) -> Table | None:
@@ -130,7 +131,8 @@ def score_notes(comparison: Comparison) -> list[str]:
         over = "Deviations are over seeds, where there are several; else over checkpoints."
     else:
         over = "Deviations are over seeds."
-    return [f"{score_source(comparison)} {over}", *_unequal(comparison)]
+    failed = f"Failed, and so without a score: {', '.join(comparison.failures)}."
+    return [f"{score_source(comparison)} {over}", *([failed] if comparison.failures else []), *_unequal(comparison)]
 
 
 def image_notes(over_images: Mapping[str, ImageIntervals | None]) -> list[str]:
@@ -144,6 +146,22 @@ def image_notes(over_images: Mapping[str, ImageIntervals | None]) -> list[str]:
     ]
     missing = ", ".join(label for label, found in over_images.items() if found is None)
     return notes + ([f"Not counted on the same images as the baseline: {missing}."] if missing else [])
+
+
+def _verdicts(entries: Sequence[MethodEntry], baseline: str) -> list[str]:
+    """What may be claimed: which differences their intervals hold apart from zero, of those that have them all."""
+    both = any(entry.images is not None for entry in entries)
+    found: dict[str, list[str]] = {"Better": [], "Worse": [], "Undecided": []}
+    for entry in entries:
+        gain, images = entry.gain, entry.images
+        if gain is None or gain.low is None or gain.high is None or (both and images is None):
+            continue
+        lows, highs = [gain.low, *([images.low] if images else [])], [gain.high, *([images.high] if images else [])]
+        found["Better" if min(lows) > 0 else "Worse" if max(highs) < 0 else "Undecided"].append(entry.label)
+    by = "both intervals" if both else "the interval"
+    against = {"Better": f" than {baseline} by {by}", "Worse": f" than {baseline} by {by}", "Undecided": ""}
+    sentences = [f"{word}{against[word]}: {', '.join(labels)}." for word, labels in found.items() if labels]
+    return [" ".join(sentences)] if sentences else []
 
 
 def _unequal(comparison: Comparison) -> list[str]:
