@@ -13,11 +13,11 @@ import yaml
 
 from losspool.lab.records import read_run, run_folders
 from losspool.segmentation.errors import UserError
+from losspool.segmentation.journal import read_metrics
 from losspool.segmentation.storage import replacing
 
-EVALUATIONS = "evaluation-*.json"
 # The config at the end: a folder that has it is taken for a run, and then the rest must be there.
-FILES = ("run.json", "metrics.jsonl", EVALUATIONS, "config.yaml")
+FILES = ("run.json", "metrics.jsonl", "evaluation-*.json", "config.yaml")
 
 
 def collect(paths: Sequence[Path], out: Path, failed: bool = False) -> list[Path]:
@@ -40,7 +40,8 @@ def publishable(folder: Path, failed: bool = False) -> dict[str, bytes]:
     run = read_run(folder)
     status = run.description.get("status")
     if status != "finished" and not (failed and run.failed):
-        raise UserError(f"{folder}: the run is not finished (its status is {status!r})")
+        hint = "; --failed takes it all the same" if run.failed else ""
+        raise UserError(f"{folder}: the run is not finished (its status is {status!r}{hint})")
     if not run.validations and not run.failed:
         raise UserError(f"{folder}: the run has no validation")
     files = {path.name: path.read_bytes() for pattern in FILES for path in sorted(folder.glob(pattern))}
@@ -54,7 +55,7 @@ def publishable(folder: Path, failed: bool = False) -> dict[str, bytes]:
 def _parsed(path: Path, content: bytes) -> Any:
     try:
         if path.suffix == ".jsonl":
-            return [json.loads(line) for line in content.splitlines()]
+            return read_metrics(path)
         return yaml.safe_load(content) if path.suffix == ".yaml" else json.loads(content)
     except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
@@ -75,8 +76,8 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
         if not path.is_file() or path.read_bytes() != content:
             with replacing(path) as partial:
                 partial.write_bytes(content)
-    for path in folder.glob(EVALUATIONS):
-        if path.name not in files:  # the tables would find two evaluations where the run has one
+    for path in (path for pattern in FILES for path in folder.glob(pattern)):
+        if path.name not in files:  # such as an evaluation of another step: the tables would find two
             path.unlink()
 
 

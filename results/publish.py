@@ -1,6 +1,6 @@
 """Fill documents with what commands print, so that every published number can be had anew; --check tells if they are.
 
-The place is between two comments, the first of which is the command:
+The place is between two lines, the first of which holds the command:
 
     <!-- losspool lab table results/camvid/methods --kind methods --format md -->
     <!-- end -->
@@ -14,7 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from losspool.segmentation.errors import UserError
@@ -22,29 +22,64 @@ from losspool.segmentation.storage import replacing
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (ROOT / "README.md", ROOT / "results/camvid/README.md")
-PLACE = re.compile(r"^<!-- (losspool lab table [^>]*) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
+BEGIN, END = re.compile(r"<!-- (losspool lab table .*) -->\n"), "<!-- end -->\n"
+
+
+def filled(document: Path, folder: Path) -> str:
+    """The document's text with every place as its command prints it, run in ``folder``."""
+    try:
+        lines = document.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{document}: cannot be read ({error})") from None
+    text = "".join(_filled(document, lines, folder))
+    if not BEGIN.search(text):
+        raise UserError(f"{document}: has no place to fill, such as <!-- losspool lab table … --> and <!-- end -->")
+    return text
+
+
+def _filled(document: Path, lines: Sequence[str], folder: Path) -> Iterator[str]:
+    fenced = inside = False
+    for number, line in enumerate(lines, start=1):
+        begin = BEGIN.fullmatch(line)
+        if inside:
+            if begin:
+                raise UserError(f"{document}: line {number}: the place before it has no line {END.strip()!r}")
+            inside = line != END
+            if not inside:
+                yield line
+            continue
+        yield line
+        fenced ^= line.startswith("```")
+        if fenced:
+            continue
+        if begin:
+            inside = True
+            yield f"\n{printed(begin[1], folder)}\n"
+        elif "<!--" in line and ("losspool lab" in line or line.strip() == END.strip()):
+            raise UserError(f"{document}: line {number} is no beginning or end of a place: {line.strip()!r}")
+    if inside:
+        raise UserError(f"{document}: its last place has no line {END.strip()!r}")
 
 
 def printed(command: str, folder: Path) -> str:
-    """By a command that is run in ``folder``. Only the lab's tables are: a document is no place for other commands."""
+    """By one of the lab's tables in Markdown: other commands may write, or print for the width of a terminal."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UserError(f"{command}: {error}") from None
+    if "--format md" not in " ".join(words) or {"--out", "--help"} & set(words):
+        raise UserError(f"{command}: must have --format md and neither --out nor --help")
     done = subprocess.run(
-        [sys.executable, "-m", *shlex.split(command)],
+        [sys.executable, "-m", *words],
         cwd=folder,
         env={**os.environ, "PYTHONUTF8": "1"},
         capture_output=True,
         encoding="utf-8",
     )
     if done.returncode:
-        raise UserError(f"{command}: {done.stderr.strip().splitlines()[-1]}")
+        told = [line for line in done.stderr.splitlines() if any(map(str.isalpha, line))]
+        raise UserError(f"{command}: {told[-1].strip() if told else f'ended with code {done.returncode}'}")
     return done.stdout
-
-
-def filled(document: Path, folder: Path) -> str:
-    """The document's text with every place as its command prints it."""
-    text = document.read_text(encoding="utf-8")
-    if not PLACE.search(text):
-        raise UserError(f"{document} has no place to fill, such as <!-- losspool lab table … --> and <!-- end -->")
-    return PLACE.sub(lambda place: f"<!-- {place[1]} -->\n\n{printed(place[1], folder)}\n<!-- end -->", text)
 
 
 def main(arguments: Sequence[str] | None = None, documents: Sequence[Path] = DOCUMENTS, folder: Path = ROOT) -> None:
@@ -55,7 +90,7 @@ def main(arguments: Sequence[str] | None = None, documents: Sequence[Path] = DOC
         wanted = {document: filled(document, folder) for document in documents}
         stale = [document for document, text in wanted.items() if text != document.read_text(encoding="utf-8")]
         if stale and options.check:
-            raise UserError(f"{stale[0]} is not what its commands print; python results/publish.py rewrites it")
+            raise UserError(f"{stale[0]}: is not what its commands print; python results/publish.py rewrites it")
         for document in stale:
             with replacing(document) as partial:
                 partial.write_text(wanted[document], encoding="utf-8")

@@ -93,7 +93,13 @@ def make(runs: Sequence[Path], checkpoints: Sequence[str], split: str, names: Se
     for trained in networks:
         check_classes(trained, dataset)
     shown = examples(dataset, names)
-    maps = {f"{each.config.method}, step {each.step}": weigh(each, last.config.loss, shown) for each in networks}
+    titles = [f"{each.config.method}, step {each.step}" for each in networks]
+    for title in titles:
+        if titles.count(title) > 1:
+            raise UserError(
+                f"two networks would both be called {title!r}: name runs of different methods, and other steps"
+            )
+    maps = {title: weigh(each, last.config.loss, shown) for title, each in zip(titles, networks, strict=True)}
     with style.styled():
         figure = draw(shown, dataset, maps, last.config.loss)
         return style.save(figure, out.with_suffix(""), out.suffix)

@@ -26,9 +26,19 @@ def test_what_may_be_claimed(tmp_path):
             for end in ("low", "high")
         ]
         assert (min(ends) > 0 or max(ends) < 0) == decided
-    claim = "Better than base by both intervals: lmp. Worse than base by both intervals: focal. Undecided: base_plus."
-    assert table.notes[-1] == claim
-    assert "Better than base by the interval: lmp." in tables(tmp_path, "methods")["methods"].notes[-1]
+    assert table.notes[-1] == (
+        "Against base, by both intervals, each at 95 % by itself. "
+        "Better: lmp. Worse: focal. Undecided: base_plus. Without the intervals: bootstrapping."
+    )
+    claim = tables(tmp_path, "methods")["methods"].notes[-1]
+    assert claim.startswith("Against base, by the interval over seeds, each at 95 % by itself. Better: lmp.")
+
+
+def test_one_seed_claims_nothing(tmp_path):
+    write_lab(tmp_path, seeds=(0,), evaluated=(60,), previews=False)
+    for source in ("validation", "test"):
+        notes = tables(tmp_path, "methods", source=source)["methods"].notes
+        assert not any("Against base" in note for note in notes)
 
 
 def test_one_interval_alone_claims_nothing(tmp_path):
@@ -41,16 +51,17 @@ def test_one_interval_alone_claims_nothing(tmp_path):
     table = tables(tmp_path, "methods", source="test")["methods"]
     assert float(rows(table)["lmp"]["95 % interval over images, low"]) > 0
     assert float(rows(table)["lmp"]["95 % interval over seeds, low"]) < 0
-    assert table.notes[-1] == "Undecided: lmp."
+    assert table.notes[-1].endswith("by itself. Undecided: lmp.")
 
 
 def test_runs_that_failed_are_named(tmp_path, command):
     write_lab(tmp_path / "runs", previews=False)
     path = tmp_path / "runs/lmp-s2/run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "status": "failed", "step": 33}))
-    table = tables(tmp_path / "runs", "methods")["methods"]
-    assert rows(table)["lmp"]["seeds"] == "2"
-    assert "Failed, and so without a score: lmp (seed 2, after step 33)." in table.notes
+    made = tables(tmp_path / "runs")
+    assert rows(made["methods"])["lmp"]["seeds"] == "2"
+    for table in made.values():
+        assert "Failed, and so without a score: lmp (seed 2, after step 33)." in table.notes
     code, _, told = command("lab", "table", tmp_path / "runs")
     assert code == 0
     assert "left out, because it failed: lmp (seed 2, after step 33)" in told

@@ -42,14 +42,14 @@ def test_every_grid_can_be_planned_and_names_its_own_command(path, tmp_path):
     assert grid.baseline.split(",")[0] in methods
 
 
-@pytest.mark.parametrize(("name", "seeds"), [("table1", 1), ("camvid-table1", 3), ("streets-table1", 1)])
-def test_table_1(name, seeds, tmp_path):
+@pytest.mark.parametrize("name", ["table1", "streets-table1"])
+def test_table_1(name, tmp_path):
     made = jobs(name, tmp_path)
     swept = [job.config.loss.p for job in made if job.config.method == "lmp" and job.config.seed == 0]
     assert swept == [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2.3]
     assert {job.config.loss.share for job in made} == {0.25}
     assert {len(job.config.train.keep_steps) for job in made} == {3}
-    assert len(made) == 12 * seeds
+    assert len(made) == 12
 
 
 @pytest.mark.parametrize("name", ["m-sweep", "camvid-m-sweep", "streets-m-sweep"])
@@ -159,7 +159,9 @@ def test_dry_run_lists_commands_and_writes_nothing(tmp_path, command):
         ({"runs": [{"method": []}]}, "'method' must be a setting's name with a value"),
         ({"runs": [{"method": "base", "seed": 5}]}, "seeds are named in 'seeds'"),
         ({"runs": [{"method": "base", "seeds": 5}]}, "'seeds' must be a list of whole numbers, got 5"),
+        ({"runs": [{"method": "base", "seeds": []}]}, "'seeds' must be a list of whole numbers, got []"),
         ({"runs": [{"method": "base", "seeds": [0, 0]}]}, "2 runs are called 'base-s0'"),
+        ({"runs": [{"seeds": [3]}]}, "a block of seeds alone has no run"),
         ({"runs": [{"method": "base", "train.lr": datetime.date(2020, 1, 1)}]}, "train.lr cannot be"),
         ({"runs": [{"method": "base", "train": {"lr": 1}}]}, "train cannot be"),
         ({"runs": [{"method": "lmp"}, {"method": "lmp", "loss.p": 1.3}]}, "'lmp-s0' and 'lmp-p1.3-s0' are the same"),

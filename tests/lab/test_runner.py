@@ -179,6 +179,7 @@ def test_a_failing_run_stops_no_other_and_is_named(tmp_path):
     assert "Traceback" not in error
     methods = (out / "tables" / "methods.csv").read_text()
     assert [row.split(",")[0] for row in methods.splitlines()[1:]] == ["base", "lmp"]
+    assert "Failed, and so without a score: lmp, lr = 1e+30 (seed 0," in (out / "tables" / "methods.md").read_text()
 
 
 def assert_same(one: Path, other: Path) -> None:

@@ -382,7 +382,7 @@ def test_markdown_marks_the_best_two(tmp_path):
         ([], "--paper"),
         (["nowhere"], "nowhere: there is no such folder"),
         (["RUNS", "--kind", "table9"], "'table9'"),
-        (["RUNS", "--kind", "sensitivity"], "several values of one setting"),
+        (["RUNS", "--kind", "sensitivity"], "variants that differ in one setting"),
         (["RUNS", "--format", "docx"], "'docx'"),
         (["RUNS", "--baseline", "bass"], "'bass'; there are 'base', 'lmp'"),
         (["RUNS", "--steps", "7"], "step 7 was not scored"),

@@ -101,15 +101,25 @@ def test_a_run_that_failed_has_no_score_and_is_named(tmp_path):
     del description["step"]
     (tmp_path / "run3/run.json").write_text(json.dumps({**description, "status": "failed"}))
     comparison = compare(find_runs([tmp_path]))
-    assert [variant.label for variant in comparison.variants] == ["base", "lmp, lr = 0.1"]
+    assert [variant.label for variant in comparison.variants] == ["base", "lmp"]  # as if there were no other
     assert comparison.failures == (
         "lmp, lr = 0.2 (seed 0, after step 27)",
         "lmp, lr = 0.3 (seed 0, before its first step)",
     )
     assert comparison.steps == (40, 50, 60)  # the others' scores are what they were
     assert compare(find_runs([tmp_path]), source=VALIDATION, steps=[60]).steps == (60,)
-    with pytest.raises(UserError, match=r"every run failed: lmp, lr = 0.2 .*, lmp, lr = 0.3"):
+    with pytest.raises(UserError, match=r"every run failed: lmp, lr = 0.2 .*; lmp, lr = 0.3"):
         compare(find_runs([tmp_path / "run2", tmp_path / "run3"]))
+    with pytest.raises(UserError, match=r"every run of the baseline 'lmp, lr = 0.2' failed"):
+        compare(find_runs([tmp_path]), baseline="lmp, lr = 0.2")
+
+
+def test_a_failed_run_that_another_makes_up_for_is_not_told(tmp_path):
+    runs = write(tmp_path, ("lmp", {}), ("lmp", {}), ("lmp", {"seed": 1}), ("lmp", {"seed": 1}))
+    for name in ("run1", "run2", "run3"):
+        change_json(tmp_path / name / "run.json", status="failed")
+    assert len(runs) == 4
+    assert compare(find_runs([tmp_path])).failures == ("lmp (seed 1, after step 60)",)
 
 
 def change_json(path, **changes):

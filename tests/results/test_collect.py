@@ -79,9 +79,12 @@ def test_a_run_that_failed_is_taken_where_it_is_asked_for(lab, tmp_path):
     path = lab / "lmp-s2/run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "status": "failed", "step": 3}))
     (lab / "lmp-s2/metrics.jsonl").write_text("")  # no validation either
-    assert "lmp-s2: the run is not finished (its status is 'failed')" in refused(
+    assert "lmp-s2: the run is not finished (its status is 'failed'; --failed takes it all the same)" in refused(
         collect.main, lab, "--out", tmp_path / "out"
     )
+    collect.main([str(lab), "--out", str(tmp_path / "out"), "--failed"])
+    assert contents(tmp_path / "out") == contents(lab)
+    (lab / "lmp-s2/metrics.jsonl").unlink()  # trained anew, it failed before its first line
     collect.main([str(lab), "--out", str(tmp_path / "out"), "--failed"])
     assert contents(tmp_path / "out") == contents(lab)
     path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running"}))

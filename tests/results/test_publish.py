@@ -36,7 +36,7 @@ def test_a_place_holds_what_its_command_prints(folder, command, monkeypatch):
 
 
 def test_check_tells_of_runs_that_came_and_of_numbers_that_were_changed(folder):
-    assert "page.md is not what its commands print" in told(folder, "--check")
+    assert "page.md: is not what its commands print" in told(folder, "--check")
     assert (folder / "page.md").read_text(encoding="utf-8") == TEXT
     fill(folder)
     fill(folder, "--check")
@@ -61,13 +61,47 @@ def test_a_command_that_fails_leaves_every_document_alone(folder):
 
 
 def test_nothing_but_tables_is_run(folder):
-    others = "<!-- touch made -->\n<!-- end -->\n<!-- losspool lab report runs -o made -->\n<!-- end -->\n"
-    (folder / "others.md").write_text(others, encoding="utf-8")
+    (folder / "others.md").write_text("<!-- touch made -->\n", encoding="utf-8")
     assert "has no place to fill" in told(folder, documents=("others.md",))
-    (folder / "page.md").write_text(TEXT + others, encoding="utf-8")
-    fill(folder)
-    assert (folder / "page.md").read_text(encoding="utf-8").endswith(others)
+    (folder / "others.md").write_text(TEXT + "<!-- losspool lab report runs -o made -->\n", encoding="utf-8")
+    assert "is no beginning or end of a place" in told(folder, documents=("others.md",))
     assert sorted(path.name for path in folder.iterdir()) == ["others.md", "page.md", "runs"]
+
+
+def test_an_example_in_a_block_of_code_is_left_alone(folder):
+    example = f"```\n<!-- {COMMAND} -->\n<!-- end -->\n```\n"
+    (folder / "page.md").write_text(TEXT + example, encoding="utf-8")
+    fill(folder)
+    assert (folder / "page.md").read_text(encoding="utf-8").endswith(example)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("<!-- end -->", "<!-- end --> ", "page.md: its last place has no line '<!-- end -->'"),
+        ("old\n<!-- end -->", f"old\n<!-- {COMMAND} -->\n<!-- end -->", "line 7: the place before it has no line"),
+        ("old\n<!-- end -->", "<!-- end -->\n\nnumbers\n<!-- end -->", "line 9 is no beginning or end of a place"),
+        ("md -->", "md --> ", "line 5 is no beginning or end of a place"),
+        ("md -->", "md-->", "line 5 is no beginning or end of a place"),
+        ("<!-- losspool", " <!-- losspool", "line 5 is no beginning or end of a place"),
+        ("--kind methods", "--kind 'methods", "No closing quotation"),
+        ("--format md", "--format md --out made", "must have --format md and neither --out nor --help"),
+        ("--format md", "", "must have --format md"),
+        ("--kind", "--knd", "--knd"),
+    ],
+)
+def test_a_mistake_in_a_document_changes_nothing(folder, old, new, words):
+    wrong = TEXT.replace(old, new)
+    assert wrong != TEXT
+    (folder / "page.md").write_text(wrong, encoding="utf-8")
+    assert words in told(folder)
+    assert words in told(folder, "--check")
+    assert (folder / "page.md").read_text(encoding="utf-8") == wrong
+    assert sorted(path.name for path in folder.iterdir()) == ["page.md", "runs"]
+
+
+def test_a_document_that_is_not_there(folder):
+    assert "none.md: cannot be read" in told(folder, documents=("none.md",))
 
 
 @pytest.mark.skipif(not all(page.is_file() for page in publish.DOCUMENTS), reason="no results are published yet")

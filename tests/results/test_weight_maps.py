@@ -24,7 +24,7 @@ def runs(tmp_path):
     return [write_run(tmp_path / each.method, each, steps=(3, 5)) for each in (plain, config)]
 
 
-def arguments(runs, out, *checkpoints, names=("a/val_0",)):
+def arguments(runs, out, *checkpoints, names=("000",)):
     words = [*(run.path for run in runs), "--split", "val", "--out", out]
     words += [word for step in checkpoints for word in ("--checkpoint", step)]
     return [str(word) for word in [*words, *(word for name in names for word in ("--name", name))]]
@@ -60,7 +60,9 @@ def test_the_figure(runs, tmp_path, capsys):
     ("change", "words"),
     [
         (lambda runs, out: arguments(runs[::-1], out, "last"), "the last run must pool its loss"),
-        (lambda runs, out: arguments(runs, out, "4"), "4"),
+        (lambda runs, out: arguments(runs, out, "4"), "there is no checkpoint of step 4"),
+        (lambda runs, out: arguments([*runs, runs[1]], out, "last"), "would both be called 'lmp, step 5'"),
+        (lambda runs, out: arguments(runs, out, "5", "last"), "would both be called 'base, step 5'"),
         (lambda runs, out: arguments(runs, out, "last", names=("nobody",)), "there is no image 'nobody'"),
         (lambda runs, out: arguments(runs, out.with_suffix(".bmp"), "last"), "--out must end in .png or .svg"),
     ],

@@ -172,8 +172,10 @@ def _finish(plan: Grid, planned: Sequence[Job], finished: Sequence[Job], folder:
     from losspool.lab.tables.questions import rare_classes
     from losspool.lab.variants import compare, labels
 
+    begun = [job for job in planned if job not in finished and job.folder.description.exists()]
+    failed = [run for run in (read_run(job.folder.path) for job in begun) if run.failed]  # named, without a score
     runs = [read_run(job.folder.path) for job in finished]
-    comparison = compare(runs, source=plan.scores or VALIDATION)
+    comparison = compare([*runs, *failed], source=plan.scores or VALIDATION)
     if plan.baseline is not None:
         # By its runs, not by its label: where runs failed, there may be less to tell the others apart by.
         wanted = zip(planned, labels([job.config for job in planned]), strict=True)

@@ -164,17 +164,20 @@ def read_grid(path: Path) -> Grid:
     blocks = content.get("runs")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) and block for block in blocks):
         raise UserError(f"{path}: 'runs' must be a list of settings by name, got {blocks!r}")
-    for block in blocks:
+    for_all = _seeds(path, content.get("seeds", [0]))
+    seeds = tuple(_seeds(path, block["seeds"]) if "seeds" in block else for_all for block in blocks)
+    settings = tuple({key: value for key, value in block.items() if key != "seeds"} for block in blocks)
+    for block in settings:
         _check_settings(path, "runs", block, lists=True)
         if "seed" in block:
             raise UserError(f"{path}: runs: seeds are named in 'seeds'")
-    for_all = _seeds(path, content.get("seeds", [0]))
-    seeds = tuple(_seeds(path, block["seeds"]) if "seeds" in block else for_all for block in blocks)
+        if not block:
+            raise UserError(f"{path}: runs: a block of seeds alone has no run")
     return Grid(
         path,
         Path(os.path.normpath(path.parent / recipe)),
         _check_settings(path, "overrides", _mapping(path, "overrides", content.get("overrides") or {})),
-        tuple({key: value for key, value in block.items() if key != "seeds"} for block in blocks),
+        settings,
         seeds,
         tuple(_evaluations(path, content.get("evaluate") or [])),
         _text(path, "scores", content.get("scores")),

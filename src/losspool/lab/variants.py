@@ -107,14 +107,14 @@ def compare(
     for run in runs:
         if run.classes != runs[0].classes:
             raise UserError(f"{run.folder.path} and {runs[0].folder.path} are of different classes")
-    labelled = list(zip(runs, labels([run.config for run in runs]), strict=True))
-    failures = tuple(f"{label} (seed {run.seed}, {_reached(run)})" for run, label in labelled if run.failed)
-    scored = [(run, label) for run, label in labelled if not run.failed]
+    failed, scored = _failed(runs), [run for run in runs if not run.failed]
+    failures = tuple(f"{label} (seed {run.seed}, {_reached(run)})" for run, label in failed)
     if not scored:
-        raise UserError(f"every run failed: {', '.join(failures)}")
+        raise UserError(f"every run failed: {'; '.join(failures)}")
     variants = tuple(_variants(scored))
-    steps_scored = _steps([run for run, _ in scored], source, steps)
-    return Comparison(variants, _baseline(variants, baseline), source, steps_scored, failures)
+    if baseline in {label for _, label in failed} - {variant.label for variant in variants}:
+        raise UserError(f"every run of the baseline {baseline!r} failed")
+    return Comparison(variants, _baseline(variants, baseline), source, _steps(scored, source, steps), failures)
 
 
 def labels(configs: Sequence[Config]) -> list[str]:
@@ -127,15 +127,27 @@ def labels(configs: Sequence[Config]) -> list[str]:
     return found
 
 
+def _failed(runs: Sequence[Run]) -> list[tuple[Run, str]]:
+    """Each failed run that no other of the same settings and seed makes up for, with a label."""
+    done = [(_settings(run.config), run.seed) for run in runs if not run.failed]
+    found: list[tuple[Run, str]] = []
+    for run, label in zip(runs, labels([run.config for run in runs]), strict=True):
+        own = (_settings(run.config), run.seed)
+        if run.failed and own not in done:
+            done.append(own)
+            found.append((run, label))
+    return found
+
+
 def _reached(run: Run) -> str:
     step = run.description.get("step")
     return f"after step {step}" if isinstance(step, int) else "before its first step"
 
 
-def _variants(runs: Sequence[tuple[Run, str]]) -> list[Variant]:
+def _variants(runs: Sequence[Run]) -> list[Variant]:
     """In the order of the methods, and of the settings in which they differ: whatever the folders are called."""
     groups: dict[str, list[Run]] = {}
-    for run, label in runs:
+    for run, label in zip(runs, labels([run.config for run in runs]), strict=True):
         groups.setdefault(label, []).append(run)
     for group in groups.values():
         group.sort(key=lambda run: run.seed)

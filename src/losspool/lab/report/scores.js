@@ -35,7 +35,7 @@
   };
 
   function notes({ variants, level, source, steps, failures }) {
-    const found = failures.length ? [`Failed, and so without a score: ${listed(failures)}.`] : [];
+    const found = failures.length ? [`Failed, and so without a score: ${failures.join('; ')}.`] : [];
     const over = (what) => variants.filter((each) => each.spread_over === what).map((each) => each.label);
     const [seeds, checkpoints] = [over('seeds'), over('checkpoints')];
     const which = (labels) => (labels.length === variants.length ? '' : ` for ${listed(labels)}`);

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from losspool.lab import paper
 from losspool.lab.bootstrap import BLOCK, ImageIntervals
 from losspool.lab.paper import Printed
 from losspool.lab.records import VALIDATION
-from losspool.lab.statistics import Statistics
+from losspool.lab.statistics import CONFIDENCE, Statistics
 from losspool.lab.tables.model import Table
 from losspool.lab.tables.paper_like import (
     ClassEntry,
@@ -33,10 +34,14 @@ def run_tables(comparison: Comparison, kinds: list[str] | None = None) -> list[T
     for kind in kinds or KINDS:
         table = KINDS[kind](Statistics(comparison))
         if table is not None:
-            tables.append(table)
+            tables.append(replace(table, notes=[*_failures(comparison), *table.notes]))
         elif kinds:
             raise UserError(f"these runs make no table {kind!r}: {_NEEDS[kind]}")
     return tables
+
+
+def _failures(comparison: Comparison) -> list[str]:
+    return [f"Failed, and so without a score: {'; '.join(comparison.failures)}."] if comparison.failures else []
 
 
 def sensitivity(statistics: Statistics) -> Table | None:
@@ -105,7 +110,7 @@ KINDS: dict[str, Callable[[Statistics], Table | None]] = {
     "looks": look_table,
 }
 _NEEDS = {
-    "sensitivity": "no method is there with several values of one setting",
+    "sensitivity": "no method is there in variants that differ in one setting and in nothing else",
     "worst": "there is nothing beside the baseline",
     "convergence": "there is nothing beside the baseline",
     "looks": "only generated streets have looks",
@@ -131,8 +136,7 @@ def score_notes(comparison: Comparison) -> list[str]:
         over = "Deviations are over seeds, where there are several; else over checkpoints."
     else:
         over = "Deviations are over seeds."
-    failed = f"Failed, and so without a score: {', '.join(comparison.failures)}."
-    return [f"{score_source(comparison)} {over}", *([failed] if comparison.failures else []), *_unequal(comparison)]
+    return [f"{score_source(comparison)} {over}", *_unequal(comparison)]
 
 
 def image_notes(over_images: Mapping[str, ImageIntervals | None]) -> list[str]:
@@ -149,19 +153,23 @@ def image_notes(over_images: Mapping[str, ImageIntervals | None]) -> list[str]:
 
 
 def _verdicts(entries: Sequence[MethodEntry], baseline: str) -> list[str]:
-    """What may be claimed: which differences their intervals hold apart from zero, of those that have them all."""
+    """What may be claimed: which differences their intervals hold apart from zero. Without one over seeds none is."""
     both = any(entry.images is not None for entry in entries)
-    found: dict[str, list[str]] = {"Better": [], "Worse": [], "Undecided": []}
+    found: dict[str, list[str]] = {"better": [], "worse": [], "undecided": [], "without the intervals": []}
     for entry in entries:
         gain, images = entry.gain, entry.images
+        if entry.label == baseline:
+            continue
         if gain is None or gain.low is None or gain.high is None or (both and images is None):
+            found["without the intervals"].append(entry.label)
             continue
         lows, highs = [gain.low, *([images.low] if images else [])], [gain.high, *([images.high] if images else [])]
-        found["Better" if min(lows) > 0 else "Worse" if max(highs) < 0 else "Undecided"].append(entry.label)
-    by = "both intervals" if both else "the interval"
-    against = {"Better": f" than {baseline} by {by}", "Worse": f" than {baseline} by {by}", "Undecided": ""}
-    sentences = [f"{word}{against[word]}: {', '.join(labels)}." for word, labels in found.items() if labels]
-    return [" ".join(sentences)] if sentences else []
+        found["better" if min(lows) > 0 else "worse" if max(highs) < 0 else "undecided"].append(entry.label)
+    if not any(found[word] for word in ("better", "worse", "undecided")):
+        return []
+    by = "both intervals" if both else "the interval over seeds"
+    words = ". ".join(f"{word.capitalize()}: {'; '.join(labels)}" for word, labels in found.items() if labels)
+    return [f"Against {baseline}, by {by}, each at {100 * CONFIDENCE:g} % by itself. {words}."]
 
 
 def _unequal(comparison: Comparison) -> list[str]:
