@@ -333,7 +333,7 @@ def test_unequal_seeds_are_told(tmp_path):
     write_lab_run(root / "lmp-s2", lab_config("lmp", 2), level=0.42, previews=False)
     table = tables(root, "methods")["methods"]
     assert rows(table)["lmp"]["seeds"] == "3"
-    assert "lmp: its difference is over the 2 seeds that it shares with base." in table.notes
+    assert "Differences over the 2 seeds shared with base: lmp." in table.notes
 
 
 def test_a_class_that_only_one_method_predicts(tmp_path):

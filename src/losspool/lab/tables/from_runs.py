@@ -175,14 +175,17 @@ def _verdicts(entries: Sequence[MethodEntry], baseline: str) -> list[str]:
 def _unequal(comparison: Comparison) -> list[str]:
     """What a reader would stumble over: differences over fewer seeds than the means, or means over other classes."""
     statistics, base = Statistics(comparison), comparison.baseline
-    notes = []
     seeds = {run.seed for run in base.runs}
+    fewer: dict[int, list[str]] = {}
     for variant in comparison.others:
-        shared = sorted(seeds & {run.seed for run in variant.runs})
+        shared = seeds & {run.seed for run in variant.runs}
         if len(shared) < max(len(seeds), len(variant.runs)):
-            notes.append(
-                f"{variant.label}: its difference is over the {len(shared)} seeds that it shares with {base.label}."
-            )
+            fewer.setdefault(len(shared), []).append(variant.label)
+    notes = [
+        f"Differences over the {count} seed{'s' * (count != 1)} shared with {base.label}: {'; '.join(labels)}."
+        for count, labels in sorted(fewer.items())
+    ]
+    for variant in comparison.others:
         for info, ours, theirs in zip(
             comparison.classes, statistics.class_scores(variant), statistics.class_scores(base), strict=True
         ):

@@ -1,0 +1,37 @@
+"""A published run begins as it once did: from its stored config, on the real data. All of it would take 13 minutes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from losspool.segmentation.journal import MetricsFile
+from losspool.segmentation.recipes import load_config
+from losspool.segmentation.train import Trainer
+from shared_data import shared_data
+
+METHODS = Path(__file__).parents[2] / "results/camvid/methods"
+
+
+class StoppedError(Exception):
+    """With what the run wrote first."""
+
+
+@pytest.mark.skipif(not METHODS.is_dir(), reason="no results are published yet")
+def test_the_first_steps_of_a_published_run(tmp_path, monkeypatch):
+    stored = METHODS / "lmp/lmp-lr0.003-s0"
+    overrides = [f"data.root={shared_data('camvid')}", f"data.cache={tmp_path / 'cache'}", "data.workers=0"]
+    overrides += [f"model.weights={shared_data('weights', 'mobilenet_v2-b0353104.pth')}"]
+
+    def stop(self, entry):
+        raise StoppedError(entry)
+
+    monkeypatch.setattr(MetricsFile, "append", stop)
+    with pytest.raises(StoppedError) as caught:
+        Trainer(load_config(stored / "config.yaml", overrides), tmp_path / "run").run()
+    (found,) = caught.value.args
+    expected = json.loads((stored / "metrics.jsonl").read_text().splitlines()[0])
+    assert found["step"] == expected["step"] == 10
+    # To the last digit on the same machine; another one may sum in another order.
+    for key in ("loss", "alpha", "saturated", "lr", "miou", "mass", "iou", "probabilities"):
+        assert found[key] == pytest.approx(expected[key], rel=1e-3, abs=1e-4), key
