@@ -368,6 +368,12 @@ def test_many_variants_without_a_common_seed(chromium, tmp_path):
         assert column(found.page, "scores-table", 4) == ["–"] * 9
         assert found.page.locator("#gain-chart").count() == 0
         assert "8 runs" in found.page.locator("#previews").inner_text()
+        scores = [float(text.split()[0]) for text in column(found.page, "scores-table", 3)]
+        best = max(range(1, 9), key=lambda place: scores[place])  # the first is the baseline
+        assert found.page.locator("#pixels select").input_value() == str(best - 1)
+        shown = found.page.locator("#class-chart .legend button[aria-pressed=true]").all_inner_texts()
+        first = {0, *sorted(range(1, 9), key=lambda place: -scores[place])[:4]}
+        assert {text.strip() for text in shown} == {f"lmp, p = {1 + place / 10:g}" for place in first}
         found.page.locator("#pixels select").select_option(label="lmp, p = 1.8")
         assert found.page.locator("#class-chart .legend button[aria-pressed=false]").count() == 4
         assert (found.requests, found.complaints) == ([], [])

@@ -5,6 +5,10 @@
   const { byId, NONE, spread, signed, interval, count, hover, escape, shorten, title, look, theme, errorBar } = report;
   const SHOWN_AT_FIRST = 5; // more variants than that in one row of dots, and nobody tells them apart
 
+  /** Places of the variants: the baseline, then the others by their score. */
+  const ranked = (variants) => variants.map((_, index) => index).sort((a, b) =>
+    Number(variants[b].baseline) - Number(variants[a].baseline) || variants[b].score.mean - variants[a].score.mean);
+
   report.showClasses = (data) => {
     const { classes, variants } = data;
     let order = classes.map((_, index) => index);
@@ -21,7 +25,7 @@
       legend: () => variants.map(({ label }, index) => ({
         key: String(index), name: label, style: { ...look(index), dash: null },
       })),
-      hidden: variants.map((_, index) => String(index)).slice(SHOWN_AT_FIRST),
+      hidden: ranked(variants).slice(SHOWN_AT_FIRST).map(String),
       build: ({ narrow, on }) => dots(classes, variants, order, narrow, on),
     });
   };
@@ -91,9 +95,9 @@
       byId('pixels').remove();
       return;
     }
-    let chosen = 0;
+    let chosen = others.findIndex(({ index }) => index === ranked(data.variants).find((place) => !data.variants[place].baseline));
     if (others.length > 1) {
-      byId('pixels-controls').append(report.select('Variant', others.map(({ variant }) => variant.label), 0, (place) => {
+      byId('pixels-controls').append(report.select('Variant', others.map(({ variant }) => variant.label), chosen, (place) => {
         chosen = place;
         drawn.draw();
       }));

@@ -16,9 +16,9 @@
         { text: 'seeds', numeric: true },
         { text: 'mIoU ± spread', numeric: true },
         { text: 'gain', numeric: true },
-        { text: images ? '95 % interval over seeds' : '95 % interval', numeric: true },
-        ...(images ? [{ text: '95 % interval over images', numeric: true }] : []),
-        { text: 'reaches baseline at step', numeric: true },
+        { text: images ? '95 % over seeds' : '95 % interval', numeric: true },
+        ...(images ? [{ text: '95 % over images', numeric: true }] : []),
+        { text: 'at baseline in step', numeric: true },
       ],
       rows: variants.map((variant) => [
         { text: variant.label },
@@ -55,7 +55,7 @@
     }
     if (level !== null) {
       const mean = source === 'validation' ? '' : ' (validation during training)';
-      found.push(`“Reaches baseline” is the first validation, mean over seeds, at the baseline’s last one: ${percent(level)}${mean}.`);
+      found.push(`“At baseline in step” is the first validation, mean over seeds, that is as good as the baseline’s last one: ${percent(level)}${mean}.`);
     }
     return found;
   }
