@@ -1,4 +1,4 @@
-"""Fill documents with what commands print, so that every published number can be had anew; --check tells if they are.
+"""Fill documents with tables that commands print, so that they can be had anew; --check tells whether they are current.
 
 The place is between two lines, the first of which holds the command:
 

@@ -17,7 +17,6 @@ class StoppedError(Exception):
     """With what the run wrote first."""
 
 
-@pytest.mark.skipif(not METHODS.is_dir(), reason="no results are published yet")
 def test_the_first_steps_of_a_published_run(tmp_path, monkeypatch):
     stored = METHODS / "lmp/lmp-lr0.003-s0"
     overrides = [f"data.root={shared_data('camvid')}", f"data.cache={tmp_path / 'cache'}", "data.workers=0"]
