@@ -33,6 +33,10 @@ Steps = Annotated[
     str | None,
     typer.Option(help="The checkpoints to average, such as 800,900,1000; those of train.keep_steps, or last."),
 ]
+Images = Annotated[
+    str | None,
+    typer.Option(help="Score only images whose names match this, such as 'Seq05VD*'; needs counts of each image."),
+]
 
 
 def needs_the_lab() -> None:
@@ -100,6 +104,7 @@ def table(
     baseline: Baseline = None,
     scores: Scores = None,
     steps: Steps = None,
+    images: Images = None,
 ) -> None:
     """Tables like the paper's, from runs."""
     from losspool.lab.tables.formats import formatted, write_tables
@@ -108,7 +113,7 @@ def table(
 
     if bool(runs) == paper:
         raise UserError("name folders of runs, or --paper for the paper's own tables")
-    tables = paper_tables() if paper else run_tables(_comparison(runs or [], baseline, scores, steps), kind)
+    tables = paper_tables() if paper else run_tables(_comparison(runs or [], baseline, scores, steps, images), kind)
     if out is not None:
         for path in write_tables(tables, out):
             print(plain(str(path)))
@@ -125,11 +130,12 @@ def figures(
     baseline: Baseline = None,
     scores: Scores = None,
     steps: Steps = None,
+    images: Images = None,
 ) -> None:
     """The paper's figures, drawn from this package's own results: 1 and 2, and with runs 3 and 4."""
     from losspool.lab.figures import write_figures
 
-    comparison = _comparison(runs, baseline, scores, steps) if runs else None
+    comparison = _comparison(runs, baseline, scores, steps, images) if runs else None
     for path in write_figures(out, comparison, only):
         print(plain(str(path)))
 
@@ -140,14 +146,17 @@ def report(
     baseline: Baseline = None,
     scores: Scores = None,
     steps: Steps = None,
+    images: Images = None,
 ) -> None:
     """One page that shows whether it helped: scores, classes, curves, pictures. It needs no network."""
     from losspool.lab.report import write_report
 
-    print(plain(str(write_report(_comparison(runs, baseline, scores, steps), out))))
+    print(plain(str(write_report(_comparison(runs, baseline, scores, steps, images), out))))
 
 
-def _comparison(runs: Sequence[Path], baseline: str | None, scores: str | None, steps: str | None) -> Comparison:
+def _comparison(
+    runs: Sequence[Path], baseline: str | None, scores: str | None, steps: str | None, images: str | None
+) -> Comparison:
     from losspool.lab.records import VALIDATION, find_runs
     from losspool.lab.variants import compare
 
@@ -155,7 +164,7 @@ def _comparison(runs: Sequence[Path], baseline: str | None, scores: str | None, 
         wanted = [int(step) for step in steps.split(",")] if steps else None
     except ValueError:
         raise UserError(f"--steps are whole numbers such as 800,900,1000, got {steps!r}") from None
-    comparison = compare(find_runs(runs), baseline=baseline, source=scores or VALIDATION, steps=wanted)
+    comparison = compare(find_runs(runs), baseline=baseline, source=scores or VALIDATION, steps=wanted, images=images)
     for failure in comparison.failures:
         say(f"left out, because it failed: {failure}")
     return comparison

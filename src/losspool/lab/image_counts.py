@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from losspool.segmentation.evaluation import COUNTS
+from losspool.segmentation.metrics import iou_of_counts, mean_of_present
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +37,21 @@ class ImageCounts:
         if (hits < 0).any() or (hits > labelled).any() or (hits > predicted).any():
             raise ValueError("more hits than pixels")
         return cls(names, counts)
+
+    def only(self, pattern: str) -> ImageCounts:
+        """Of the images whose names match a pattern such as ``Seq05VD*``."""
+        places = [place for place, name in enumerate(self.names) if fnmatchcase(name, pattern)]
+        return ImageCounts(tuple(self.names[place] for place in places), self.counts[places])
+
+    def summary(self) -> dict[str, Any]:
+        """The scores over all these images, as an evaluation has them."""
+        summed = self.counts.sum(0)
+        ious = iou_of_counts(summed.astype(np.float64))
+        return {
+            "miou": mean_of_present(ious),
+            "iou": [None if np.isnan(iou) else float(iou) for iou in ious],
+            "pixels": summed[1].tolist(),
+        }
 
     def labelled_as(self, other: ImageCounts) -> bool:
         """Whether both are of the same images with the same labels."""

@@ -69,7 +69,7 @@ class Statistics:
 
     def at_step(self, variant: Variant, step: int) -> float:
         """The mIoU, mean over seeds."""
-        return _mean([run.scores(self.comparison.source)[step]["miou"] for run in variant.runs])
+        return _mean([self.comparison.scores(run)[step]["miou"] for run in variant.runs])
 
     def score(self, variant: Variant) -> Spread:
         """The mIoU's mean and its spread: over seeds, or with one seed over the checkpoints as in the paper."""

@@ -53,5 +53,9 @@ def iou(matrix: NDArray[np.floating] | NDArray[np.integer]) -> NDArray[np.float6
 
 def mean_iou(matrix: NDArray[np.floating] | NDArray[np.integer]) -> float:
     """The mean over the classes that occur; NaN if none does."""
-    scores = iou(matrix)
-    return float(scores[~np.isnan(scores)].mean()) if not np.isnan(scores).all() else float("nan")
+    return mean_of_present(iou(matrix))
+
+
+def mean_of_present(ious: NDArray[np.float64]) -> float:
+    """(C,): the mean over the classes that occur; NaN if none does."""
+    return float(ious[~np.isnan(ious)].mean()) if not np.isnan(ious).all() else float("nan")

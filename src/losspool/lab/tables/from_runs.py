@@ -123,7 +123,8 @@ def score_source(comparison: Comparison) -> str:
     steps = ("mean over the checkpoints " if several else "checkpoint ") + ", ".join(map(step_label, comparison.steps))
     steps = steps if comparison.steps else "the checkpoints that were evaluated of each run"
     where = "validation in training" if comparison.source == VALIDATION else f"evaluation {comparison.source}"
-    return f"{comparison.baseline.config.data.name}, {where}, {steps}."
+    images = "" if comparison.images is None else f"images {comparison.images}, "
+    return f"{comparison.baseline.config.data.name}, {where}, {images}{steps}."
 
 
 def score_notes(comparison: Comparison) -> list[str]:
