@@ -236,7 +236,21 @@ def test_convergence(root):
     assert found["lmp"]["first step"] == str(expected)
     assert float(found["lmp"]["faster than base"]) == pytest.approx(60 / expected)
     assert found["base"]["first step"] == "60"
+    assert float(found["base"]["faster than base"]) == 1
     assert float(found["lmp"]["final mIoU"]) == pytest.approx(100 * curve("lmp")[60])
+
+
+def test_the_baseline_is_as_fast_as_itself(tmp_path):
+    """Also where its curve was at its end's height before, and fell."""
+    write_lab(tmp_path, previews=False, seeds=(0,))
+    path = tmp_path / "base-s0/metrics.jsonl"
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    end = next(entry["miou"] for entry in entries if (entry["step"], entry["split"]) == (60, "val"))
+    changed = [{**entry, "miou": end} if (entry["step"], entry["split"]) == (30, "val") else entry for entry in entries]
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in changed))
+    found = rows(tables(tmp_path, "convergence")["convergence"])
+    assert (found["base"]["first step"], float(found["base"]["faster than base"])) == ("30", 1)
+    assert float(found["lmp"]["faster than base"]) == pytest.approx(30 / int(found["lmp"]["first step"]))
 
 
 def test_convergence_that_never_comes(tmp_path):

@@ -4,11 +4,11 @@
 
   const { el, byId, listed, count } = report;
 
-  function scoreSource({ source, steps }) {
+  function scoreSource({ source, images, steps }) {
     const where = source === 'validation' ? 'the validation during training' : `the evaluation “${source}”`;
     const own = 'at the checkpoints that were evaluated of each run'; // such as its best
     const at = steps.length === 1 ? `at step ${count(steps[0])}` : steps.length ? `mean over steps ${listed(steps.map(count))}` : own;
-    return `${where}, ${at}`;
+    return `${where}${images === null ? '' : `, images ${images}`}, ${at}`;
   }
 
   function distinct(values) {

@@ -132,6 +132,8 @@ class PageData(TypedDict):
     model: list[str]
     source: str
     """``validation`` or the beginning of an evaluation's name."""
+    images: str | None
+    """The pattern of the names of the images that are scored; None for all."""
     steps: list[int]
     """The checkpoints whose mean is a run's score."""
     level: Number
@@ -163,6 +165,7 @@ def page_data(comparison: Comparison) -> PageData:
         "recipes": _distinct(config.recipe for config in configs),
         "model": _distinct(config.model.name for config in configs),
         "source": comparison.source,
+        "images": comparison.images,
         "steps": list(comparison.steps),
         "level": level,
         "classes": [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from losspool.lab.statistics import Statistics, needed_per_class
 from losspool.lab.tables.model import NOTHING, Cell, Table, number, percent, text
+from losspool.lab.tables.notes import score_source
 
 _WORST = (1, 2, 3, 5, 7, 10, 15)
 RARE = 0.01
@@ -30,7 +31,7 @@ def worst_table(statistics: Statistics) -> Table | None:
     base = comparison.baseline.label
     title = f"To match a method, by how many points would each of the worst k classes of {base} have to improve?"
     columns = ["k", *gains, "the k-th worst"]
-    notes = [f"Its gain in mIoU times {count}/k: the mean is over {count} classes."]
+    notes = [score_source(comparison), f"A gain in mIoU times {count}/k: the mean is over {count} classes."]
     return Table("worst", title, columns, rows, notes)
 
 
@@ -41,17 +42,21 @@ def convergence_table(statistics: Statistics) -> Table | None:
         return None
     curve = statistics.curve(comparison.baseline)
     end = max(curve)
+    # A curve is not monotonic: the baseline, too, may have been there before its end.
+    own = statistics.first_step_at(comparison.baseline, curve[end]) or end
     rows = []
     for variant in comparison.variants:
         step = statistics.first_step_at(variant, curve[end])
         final = list(statistics.curve(variant).values())[-1]
         reached = text(step) if step is not None else Cell("never", "")
-        share = Cell(NOTHING) if step is None else Cell(f"{end / step:.2f} ×", repr(end / step))
+        share = Cell(NOTHING) if step is None else Cell(f"{own / step:.2f} ×", repr(own / step))
         rows.append([text(variant.label), percent(final), reached, share])
     base = comparison.baseline.label
     title = f"The step at which a method first reaches the mIoU with which {base} ends, {100 * curve[end]:.2f} %"
     columns = ["Method", "final mIoU", "first step", f"faster than {base}"]
-    notes = [f"By the validation in training, mean over seeds; {base} has {end} steps."]
+    notes = [
+        f"By the validation in training, mean over seeds; {base} has {end} steps and first reaches it in step {own}."
+    ]
     return Table("convergence", title, columns, rows, notes)
 
 
