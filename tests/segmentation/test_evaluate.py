@@ -20,6 +20,7 @@ from losspool.segmentation.errors import UserError
 from losspool.segmentation.evaluate import score
 from losspool.segmentation.evaluation import Spread
 from losspool.segmentation.inference import load, predictor
+from losspool.segmentation.journal import describe_run
 from losspool.segmentation.metrics import iou, mean_iou
 from losspool.segmentation.predict import parse_formats, predict_images
 from losspool.segmentation.sources import of_split
@@ -183,6 +184,8 @@ def test_the_table_and_the_file(tmp_path, command):
     stored = json.loads(path.read_text())
     assert stored["settings"] == {"tiling": "efficient", "scales": [1.0], "flip": True, "zoom": 1.0}
     assert (stored["images"], stored["split"], stored["dataset"]) == (3, "val", "data/val")
+    about = describe_run(0, 1)
+    assert (stored["version"], stored["commit"]) == (about["version"], about["commit"])
     assert stored["classes"] == ["soil", "weed", "crop plant"]
     dataset = open_folder(tmp_path / "data", "val")
     mious = []

@@ -13,11 +13,13 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from losspool import __version__
 from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.console import plain, progress_bar
 from losspool.segmentation.data.broken import Teller
 from losspool.segmentation.evaluate import Scores, score
 from losspool.segmentation.inference import check_classes, load, predictor
+from losspool.segmentation.journal import source_commit
 from losspool.segmentation.json_file import write_json
 from losspool.segmentation.recipes import load_config
 from losspool.segmentation.runs import RunFolder, split_of
@@ -80,6 +82,8 @@ class Evaluation:
         checkpoints = zip(self.scores.items(), self.summaries, strict=True)
         return {
             "format": FORMAT,
+            "version": __version__,
+            "commit": source_commit(),
             "dataset": self.dataset,
             "split": self.split,
             "images": self.images,

@@ -90,7 +90,7 @@ def describe_run(seed: int, processes: int) -> dict[str, Any]:
     """Where a run runs, for whoever wants to repeat it."""
     return {
         "version": __version__,
-        "commit": _commit(),
+        "commit": source_commit(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
@@ -134,7 +134,7 @@ def _write(path: Path, description: dict[str, Any]) -> None:
         write_json(partial, json.dumps(description, indent=2, ensure_ascii=False))
 
 
-def _commit() -> str | None:
+def source_commit() -> str | None:
     """Of losspool's own source, with a + if it was changed; None where it is installed without its history."""
     here = Path(__file__).parent
     try:

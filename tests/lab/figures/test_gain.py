@@ -71,8 +71,9 @@ def test_points_and_intervals(tmp_path, seeds):
     assert axes.get_xscale() == "log"
     assert axes.get_xlabel() == "labelled pixels of the class\nbars: 95% interval over seeds"
     assert [list(line.get_ydata()) for line in axes.lines] == [[0, 0]]  # the zero line
-    positive = sum(mean > 0 for _, mean in expected)
-    assert axes.get_title(loc="left") == f"lmp: {positive} of 5 classes gain"
+    positive, held = sum(mean > 0 for _, mean in expected), sum(low > 0 for _, low in bounds[::2])
+    assert held > 0
+    assert axes.get_title(loc="left") == f"lmp: {positive} of 5 classes gain, {held} with their whole bar"
 
 
 def test_chosen_steps(tmp_path):
@@ -106,7 +107,7 @@ def test_a_class_that_occurs_nowhere_is_left_out(tmp_path):
     (axes,) = drawn(tmp_path).axes
     assert len(dots(axes).get_offsets()) == 4
     assert {text.get_text() for text in axes.texts} == {info.name for info in CLASSES} - {"pole"}
-    assert axes.get_title(loc="left").endswith("of 4 classes gain")
+    assert axes.get_title(loc="left").startswith("lmp: 4 of 4 classes gain")
 
 
 def test_a_class_that_is_only_predicted_is_left_out(tmp_path):

@@ -55,7 +55,7 @@ def draw(comparison: Comparison) -> Figure:
     everything = [each for row in rows.values() for each in row]
     for axes, (label, row) in zip(panels, rows.items(), strict=True):
         _draw_points(axes, row)
-        axes.set_title(f"{plain(label)}: {sum(each.gain > 0 for each in row)} of {len(row)} classes gain")
+        axes.set_title(f"{plain(label)}: {_counted_gains(row)}")
         axes.set_ylabel(f"IoU − IoU of {plain(comparison.baseline.label)}, in points")
     panels[0].set_ylim(*_limits(everything))
     _set_pixels_axis(panels[-1], [each.pixels for each in everything], _remark(everything, candidates))
@@ -79,6 +79,13 @@ def _shown(statistics: Statistics) -> tuple[dict[str, list[ClassGain]], int]:
         say(f"left out of fig3: {label} shares no seed and class with {comparison.baseline.label}")
     chosen = paired if len(paired) <= MOST_PANELS else (best(statistics, paired),)
     return {variant.label: gains[variant.label] for variant in chosen}, len(paired)
+
+
+def _counted_gains(row: Sequence[ClassGain]) -> str:
+    """Where there are intervals also how many hold: means alone promise too much."""
+    lows = [each.low for each in row if each.low is not None]
+    held = f", {sum(low > 0 for low in lows)} with their whole bar" if lows else ""
+    return f"{sum(each.gain > 0 for each in row)} of {len(row)} classes gain{held}"
 
 
 def _draw_points(axes: Axes, row: Sequence[ClassGain]) -> None:
