@@ -73,7 +73,7 @@ def test_points_and_intervals(tmp_path, seeds):
     assert [list(line.get_ydata()) for line in axes.lines] == [[0, 0]]  # the zero line
     positive, held = sum(mean > 0 for _, mean in expected), sum(low > 0 for _, low in bounds[::2])
     assert held > 0
-    assert axes.get_title(loc="left") == f"lmp: {positive} of 5 classes gain, {held} with their whole bar"
+    assert axes.get_title(loc="left") == f"lmp: {positive} of 5 classes gain\n{held} of them with their whole bar"
 
 
 def test_chosen_steps(tmp_path):

@@ -84,7 +84,7 @@ def _shown(statistics: Statistics) -> tuple[dict[str, list[ClassGain]], int]:
 def _counted_gains(row: Sequence[ClassGain]) -> str:
     """Where there are intervals also how many hold: means alone promise too much."""
     lows = [each.low for each in row if each.low is not None]
-    held = f", {sum(low > 0 for low in lows)} with their whole bar" if lows else ""
+    held = f"\n{sum(low > 0 for low in lows)} of them with their whole bar" if lows else ""
     return f"{sum(each.gain > 0 for each in row)} of {len(row)} classes gain{held}"
 
 
