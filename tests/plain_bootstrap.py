@@ -2,10 +2,14 @@
 
 import json
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 
 from losspool.lab.bootstrap import RESAMPLES, SEED
+
+T_975 = {1: 12.706205, 3: 3.182446, 4: 2.776445, 5: 2.570582, 8: 2.306004, 9: 2.262157, 21: 2.079614}
+"""Student's quantiles, from a printed table, by degrees of freedom."""
 
 LAB_BLOCKS = (
     (range(0, 9), range(9, 18), range(18, 26)),
@@ -29,11 +33,17 @@ def plain_mean(values):
     return sum(present) / len(present) if present else None
 
 
-def plain_percentiles(values):
-    """Of 2.5 and 97.5 %, with the usual straight line between two neighbours."""
+def plain_tail(blocks, strata=1):
+    """Hesterberg's expanded percentiles: as far out as Student's t with a spread over n - 1 would be."""
+    free = blocks - strata
+    return NormalDist().cdf(-T_975[free] * (blocks / free) ** 0.5)
+
+
+def plain_quantiles(values, tail):
+    """With the usual straight line between two neighbours."""
     ordered = sorted(value for value in values if value is not None)
     ends = []
-    for share in (0.025, 0.975):
+    for share in (tail, 1 - tail):
         place = share * (len(ordered) - 1)
         below = int(place)
         above = min(below + 1, len(ordered) - 1)
@@ -53,7 +63,8 @@ def plain_intervals(ours, theirs, strata):
             chosen = [blocks[block] for blocks, row in zip(strata, drawn, strict=True) for block in row]
             seen[drawn] = _gains(ours, theirs, [place for block in chosen for place in block])
         gains.append(seen[drawn])
-    return [plain_percentiles(column) for column in zip(*gains, strict=True)]
+    tail = plain_tail(sum(len(blocks) for blocks in strata), len(strata))
+    return [plain_quantiles(column, tail) for column in zip(*gains, strict=True)]
 
 
 def _gains(ours, theirs, places):

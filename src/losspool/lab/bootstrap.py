@@ -1,6 +1,6 @@
 """Intervals over images: how far a gain would move on other footage of the same kind, with the same networks.
 
-Images are drawn anew, with replacement, as often as there are; the ends of the interval are percentiles of the gains
+Images are drawn anew, with replacement, as often as there are; the ends of the interval are quantiles of the gains
 on what was drawn. Neighbouring frames of a video are alike, so single frames are not drawn but blocks of them:
 
 - A sequence is all images whose names are equal up to their last number, in the order of that number.
@@ -9,26 +9,31 @@ on what was drawn. Neighbouring frames of a video are alike, so single frames ar
   stratum: where every image is a sequence of its own, this is the plain bootstrap over images.
 
 The blocks do not overlap, so that every image is drawn equally often; blocks that may begin anywhere would neglect the
-ends of a sequence. A class that is neither labelled nor predicted in what was drawn is left out of its mean IoU, as
+ends of a sequence. With few blocks the usual quantiles lie too close together: the spread of what is drawn has n where
+an unbiased one has n - 1, and its own error is neglected, for which Student's t allows. Quantiles further out make up
+for both (T. Hesterberg, What teachers should know about the bootstrap, The American Statistician 69, 2015: the expanded
+percentile interval). A class that is neither labelled nor predicted in what was drawn is left out of its mean IoU, as
 :func:`losspool.segmentation.metrics.mean_iou` does.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
+from scipy.stats import t as student
 
 from losspool.lab.image_counts import ImageCounts
 from losspool.segmentation.metrics import iou_of_counts
 
 BLOCK = 10
 """Images. CamVid's test labels are a second apart: ten are a stretch of road, after which the view is another one; and
-its two sequences still make 23 blocks. Much longer ones would be too few to take percentiles from; docs/lab.md has
-the widths that were measured."""
+its two sequences still make 23 blocks. Much longer ones would be too few to take quantiles from."""
 RESAMPLES = 5000
 SEED = 0
 
@@ -83,6 +88,7 @@ def image_intervals(
     parts = strata(ours[0][0].names)
     if all(len(blocks) == 1 for blocks in parts):
         return None
+    tail = tail_share([len(blocks) for blocks in parts], confidence)
     drawn = _draws([len(blocks) for blocks in parts])
     blocks = [block for stratum in parts for block in stratum]
 
@@ -96,9 +102,16 @@ def image_intervals(
         (our_miou, our_ious), (their_miou, their_ious) = scores(our), scores(their)
         gains.append(our_miou - their_miou)
         class_gains.append(our_ious - their_ious)
-    miou = _interval(np.mean(gains, axis=0), confidence)
-    classes = tuple(_interval(gain, confidence) for gain in _mean(np.stack(class_gains), 0).T)
+    miou = _interval(np.mean(gains, axis=0), tail)
+    classes = tuple(_interval(gain, tail) for gain in _mean(np.stack(class_gains), 0).T)
     return None if miou is None else ImageIntervals(miou, classes)
+
+
+def tail_share(sizes: Sequence[int], confidence: float) -> float:
+    """What lies beyond each end of the interval, with strata of so many blocks; 2.5 % with very many."""
+    varied = [size for size in sizes if size > 1]  # a single block is the same in every draw
+    blocks, free = sum(varied), sum(varied) - len(varied)
+    return float(norm.cdf(-student.ppf((1 + confidence) / 2, free) * math.sqrt(blocks / free)))
 
 
 def _draws(sizes: Sequence[int]) -> Floats:
@@ -126,10 +139,10 @@ def _mean(values: Floats, axis: int) -> Floats:
     return np.divide(values.sum(axis, where=there), count, out=np.full(count.shape, np.nan), where=count > 0)
 
 
-def _interval(gains: Floats, confidence: float) -> Interval | None:
-    """Between percentiles; resamples in which it is not defined are left out."""
+def _interval(gains: Floats, tail: float) -> Interval | None:
+    """Between quantiles; resamples in which it is not defined are left out."""
     defined = gains[~np.isnan(gains)]
     if not len(defined):
         return None
-    low, high = np.quantile(defined, [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.quantile(defined, [tail, 1 - tail])
     return Interval(float(low), float(high))
