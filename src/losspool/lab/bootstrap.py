@@ -53,6 +53,8 @@ class ImageIntervals:
     miou: Interval
     classes: tuple[Interval | None, ...]
     """None of a class that occurs in nothing that was drawn, or not under both methods."""
+    blocks: int
+    """So many there are to draw from."""
 
 
 def sequences(names: Sequence[str]) -> dict[str, list[int]]:
@@ -104,7 +106,7 @@ def image_intervals(
         class_gains.append(our_ious - their_ious)
     miou = _interval(np.mean(gains, axis=0), tail)
     classes = tuple(_interval(gain, tail) for gain in _mean(np.stack(class_gains), 0).T)
-    return None if miou is None else ImageIntervals(miou, classes)
+    return None if miou is None else ImageIntervals(miou, classes, len(blocks))
 
 
 def tail_share(sizes: Sequence[int], confidence: float) -> float:

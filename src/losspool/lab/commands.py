@@ -37,6 +37,7 @@ Images = Annotated[
     str | None,
     typer.Option(help="Score only images whose names match this, such as 'Seq05VD*'; needs counts of each image."),
 ]
+Classes = Annotated[str | None, typer.Option(help="Score only these classes, such as pedestrian,bicyclist.")]
 
 
 def needs_the_lab() -> None:
@@ -105,6 +106,7 @@ def table(
     scores: Scores = None,
     steps: Steps = None,
     images: Images = None,
+    classes: Classes = None,
 ) -> None:
     """Tables like the paper's, from runs."""
     from losspool.lab.tables.formats import formatted, write_tables
@@ -113,7 +115,12 @@ def table(
 
     if bool(runs) == paper:
         raise UserError("name folders of runs, or --paper for the paper's own tables")
-    tables = paper_tables() if paper else run_tables(_comparison(runs or [], baseline, scores, steps, images), kind)
+    if paper and any(choice is not None for choice in (baseline, scores, steps, images, classes)):
+        raise UserError("the paper's own tables have no other scores to choose; leave out --paper or the choice")
+    if paper:
+        tables = paper_tables()
+    else:
+        tables = run_tables(_comparison(runs or [], baseline, scores, steps, images, classes), kind)
     if out is not None:
         for path in write_tables(tables, out):
             print(plain(str(path)))
@@ -155,7 +162,12 @@ def report(
 
 
 def _comparison(
-    runs: Sequence[Path], baseline: str | None, scores: str | None, steps: str | None, images: str | None
+    runs: Sequence[Path],
+    baseline: str | None,
+    scores: str | None,
+    steps: str | None,
+    images: str | None,
+    classes: str | None = None,
 ) -> Comparison:
     from losspool.lab.records import VALIDATION, find_runs
     from losspool.lab.variants import compare
@@ -164,7 +176,15 @@ def _comparison(
         wanted = [int(step) for step in steps.split(",")] if steps else None
     except ValueError:
         raise UserError(f"--steps are whole numbers such as 800,900,1000, got {steps!r}") from None
-    comparison = compare(find_runs(runs), baseline=baseline, source=scores or VALIDATION, steps=wanted, images=images)
+    chosen = None if classes is None else [name.strip() for name in classes.split(",")]
+    comparison = compare(
+        find_runs(runs),
+        baseline=baseline,
+        source=scores or VALIDATION,
+        steps=wanted,
+        images=images,
+        classes=chosen,
+    )
     for failure in comparison.failures:
         say(f"left out, because it failed: {failure}")
     return comparison

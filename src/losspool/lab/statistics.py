@@ -69,7 +69,7 @@ class Statistics:
 
     def at_step(self, variant: Variant, step: int) -> float:
         """The mIoU, mean over seeds."""
-        return _mean([self.comparison.scores(run)[step]["miou"] for run in variant.runs])
+        return _mean([self.comparison.summary(run, step)["miou"] for run in variant.runs])
 
     def score(self, variant: Variant) -> Spread:
         """The mIoU's mean and its spread: over seeds, or with one seed over the checkpoints as in the paper."""
@@ -121,8 +121,9 @@ class Statistics:
 
     def curve(self, variant: Variant) -> dict[int, float]:
         """The mIoU of validation through training, mean over seeds, at the steps that all of them have."""
-        steps = sorted(set.intersection(*(set(run.validations) for run in variant.runs)))
-        return {step: _mean([run.validations[step]["miou"] for run in variant.runs]) for step in steps}
+        curves = [self.comparison.validations(run) for run in variant.runs]
+        steps = sorted(set.intersection(*map(set, curves)))
+        return {step: _mean([curve[step]["miou"] for curve in curves]) for step in steps}
 
     def first_step_at(self, variant: Variant, level: float) -> int | None:
         """The first validation whose mIoU, mean over seeds, reaches ``level``."""

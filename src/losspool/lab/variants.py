@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from losspool.lab.image_counts import ImageCounts
 from losspool.lab.records import VALIDATION, Run, Summary
+from losspool.lab.selection import Selection
 from losspool.segmentation.config import METHODS, Config, parse_m
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import UserError
@@ -48,14 +48,15 @@ class Comparison:
     steps: tuple[int, ...]
     """The checkpoints whose mean is a run's score, as in the paper's tables; empty where an evaluation has other ones
     of each run, such as its best: then those are its score."""
-    images: str | None = None
-    """Only images whose names match this pattern are scored; all of them without one."""
+    selection: Selection = field(default_factory=Selection)
     failures: tuple[str, ...] = ()
     """Of each run that failed, and so has no score: its variant, seed, and how far it came."""
 
     @property
     def classes(self) -> tuple[ClassInfo, ...]:
-        return self.baseline.runs[0].classes
+        """Those that count."""
+        every = self.baseline.runs[0].classes
+        return tuple(every[place] for place in self.selection.places(every))
 
     @property
     def others(self) -> tuple[Variant, ...]:
@@ -71,15 +72,17 @@ class Comparison:
             raise UserError(f"{run.folder.path}: its scores do not tell the pixels of the classes")
         return list(pixels)
 
-    def scores(self, run: Run) -> dict[int, Summary]:
-        """By step, over the images that count."""
-        scores = run.scores(self.source)
-        return scores if self.images is None else {step: _on(self.images, run, scores[step]) for step in scores}
+    def summary(self, run: Run, step: int) -> Summary:
+        """Of one checkpoint, over what counts."""
+        return self.selection.of(run, run.scores(self.source)[step])
 
     def summaries(self, run: Run) -> list[Summary]:
         """Of the run's checkpoints at :attr:`steps`."""
-        scores = self.scores(run)
-        return [scores[step] for step in self.steps or scores]
+        return [self.summary(run, step) for step in self.steps or run.scores(self.source)]
+
+    def validations(self, run: Run) -> dict[int, Summary]:
+        """Of all images, which training does not count one by one, and of the classes that count."""
+        return {step: self.selection.of_classes(run, summary) for step, summary in run.validations.items()}
 
     def differences(self) -> dict[str, list[Any]]:
         """The settings in which the variants differ, each with its value in every variant."""
@@ -101,6 +104,7 @@ def compare(
     source: str = VALIDATION,
     steps: Sequence[int] | None = None,
     images: str | None = None,
+    classes: Sequence[str] | None = None,
 ) -> Comparison:
     """Sort runs into variants.
 
@@ -110,7 +114,8 @@ def compare(
         source: where scores come from, see :meth:`Run.scores`.
         steps: the checkpoints whose mean is a run's score. Without them, of an evaluation all that it has, and of the
             validation those of ``train.keep_steps`` that every run has, or else the last one that every run has.
-        images: score only those whose names match this pattern, such as ``Seq05VD*``.
+        images: score only those whose names match this pattern, see :class:`Selection`.
+        classes: score only these, by name.
     """
     if not runs:
         raise UserError("there is no run to compare")
@@ -124,7 +129,10 @@ def compare(
     variants = tuple(_variants(scored))
     if baseline in {label for _, label in failed} - {variant.label for variant in variants}:
         raise UserError(f"every run of the baseline {baseline!r} failed")
-    return Comparison(variants, _baseline(variants, baseline), source, _steps(scored, source, steps), images, failures)
+    selection = Selection(images, None if classes is None else tuple(classes))
+    selection.places(runs[0].classes)  # a name that is wrong is told before anything is read
+    chosen = _steps(scored, source, steps)
+    return Comparison(variants, _baseline(variants, baseline), source, chosen, selection, failures)
 
 
 def labels(configs: Sequence[Config]) -> list[str]:
@@ -135,17 +143,6 @@ def labels(configs: Sequence[Config]) -> list[str]:
         own = (f"{key.rsplit('.')[-1]} = {shown(_settings(config).get(key))}" for key in differences)
         found.append(", ".join([config.method, *own]))
     return found
-
-
-def _on(images: str, run: Run, summary: Summary) -> Summary:
-    """The scores over some images."""
-    counts = summary.get("per_image")
-    if not isinstance(counts, ImageCounts):
-        raise UserError(f"{run.folder.path}: its scores are not of single images; name an evaluation that counted them")
-    found = counts.only(images)
-    if not found.names:
-        raise UserError(f"{run.folder.path}: no image is called {images!r}; a name is such as {counts.names[0]!r}")
-    return {"step": summary["step"], **found.summary(), "per_image": found}
 
 
 def _failed(runs: Sequence[Run]) -> list[tuple[Run, str]]:

@@ -60,6 +60,8 @@ class Evaluation:
     zoom: float
     scores: dict[int, Scores]
     """By step."""
+    commit: str | None
+    """Of losspool when it began: the source may change while it runs."""
 
     @property
     def summaries(self) -> list[dict[str, Any]]:
@@ -83,7 +85,7 @@ class Evaluation:
         return {
             "format": FORMAT,
             "version": __version__,
-            "commit": source_commit(),
+            "commit": self.commit,
             "dataset": self.dataset,
             "split": self.split,
             "images": self.images,
@@ -105,6 +107,7 @@ def evaluate_run(
     config = load_config(folder.config)
     dataset = split_of(config, split)
     found: dict[int, Scores] = {}
+    commit = source_commit()
     tell = Teller()
     for step in dict.fromkeys(steps):
         trained = load(folder, step, trusted_model)
@@ -117,7 +120,7 @@ def evaluate_run(
         for error in found[step].broken or ():
             tell(error)
     names = tuple(info.name for info in dataset.classes)
-    return Evaluation(dataset.name, split, len(dataset), names, settings, config.data.zoom, found)
+    return Evaluation(dataset.name, split, len(dataset), names, settings, config.data.zoom, found, commit)
 
 
 def write_evaluation(folder: RunFolder, evaluation: Evaluation) -> Path:

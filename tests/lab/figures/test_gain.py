@@ -69,11 +69,17 @@ def test_points_and_intervals(tmp_path, seeds):
     assert dots(axes).get_offsets().tolist() == [pytest.approx(point, rel=1e-12) for point in expected]
     assert [end for bar in bars(axes) for end in bar] == [pytest.approx(end, rel=1e-6) for end in bounds]
     assert axes.get_xscale() == "log"
-    assert axes.get_xlabel() == "labelled pixels of the class\nbars: 95% interval over seeds"
+    bottom, top = axes.get_ylim()
+    cut = ", cut at the frame" * any(not bottom < end < top for _, end in bounds)
+    assert axes.get_xlabel() == f"labelled pixels of the class\nbars: 95% interval over seeds{cut}"
     assert [list(line.get_ydata()) for line in axes.lines] == [[0, 0]]  # the zero line
-    positive, held = sum(mean > 0 for _, mean in expected), sum(low > 0 for _, low in bounds[::2])
+    positive = sum(mean > 0 for _, mean in expected)
+    held, lost = sum(low > 0 for _, low in bounds[::2]), sum(high < 0 for _, high in bounds[1::2])
     assert held > 0
-    assert axes.get_title(loc="left") == f"lmp: {positive} of 5 classes gain\n{held} of them with their whole bar"
+    assert (
+        axes.get_title(loc="left")
+        == f"lmp: {positive} of 5 classes gain\nby the whole interval {held} gain, {lost} lose"
+    )
 
 
 def test_chosen_steps(tmp_path):

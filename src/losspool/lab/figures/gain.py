@@ -83,8 +83,10 @@ def _shown(statistics: Statistics) -> tuple[dict[str, list[ClassGain]], int]:
 
 def _counted_gains(row: Sequence[ClassGain]) -> str:
     """Where there are intervals also how many hold: means alone promise too much."""
-    lows = [each.low for each in row if each.low is not None]
-    held = f"\n{sum(low > 0 for low in lows)} of them with their whole bar" if lows else ""
+    gaining = sum(each.low is not None and each.low > 0 for each in row)
+    losing = sum(each.high is not None and each.high < 0 for each in row)
+    intervals = any(each.low is not None for each in row)
+    held = f"\nby the whole interval {gaining} gain, {losing} lose" if intervals else ""
     return f"{sum(each.gain > 0 for each in row)} of {len(row)} classes gain{held}"
 
 
@@ -121,8 +123,11 @@ def _limits(everything: Sequence[ClassGain]) -> tuple[float, float]:
 def _remark(everything: Sequence[ClassGain], candidates: int) -> str:
     """What the reader must know of the points."""
     parts = []
-    if any(each.low is not None for each in everything):
-        parts.append(f"bars: {CONFIDENCE:.0%} interval over seeds")
+    ends = [end for each in everything for end in (each.low, each.high) if end is not None]
+    if ends:
+        bottom, top = _limits(everything)
+        cut = ", cut at the frame" if min(ends) < bottom or max(ends) > top else ""
+        parts.append(f"bars: {CONFIDENCE:.0%} interval over seeds{cut}")
     if candidates > MOST_PANELS:
         parts.append(f"the best by mIoU of {candidates} variants")
     return "; ".join(parts)

@@ -165,7 +165,7 @@ def page_data(comparison: Comparison) -> PageData:
         "recipes": _distinct(config.recipe for config in configs),
         "model": _distinct(config.model.name for config in configs),
         "source": comparison.source,
-        "images": comparison.images,
+        "images": comparison.selection.images,
         "steps": list(comparison.steps),
         "level": level,
         "classes": [

@@ -53,7 +53,7 @@ def sensitivity(statistics: Statistics) -> Table | None:
         several = statistics.score(variant) if len(variant.runs) > 1 else None
         gain = statistics.gain(variant) if last and variant is not last else None
         at_steps = [statistics.at_step(variant, step) for step in comparison.steps] or [statistics.score(variant).mean]
-        return SweepEntry(label, at_steps, several, gain, _paper_sweep(variant, setting))
+        return SweepEntry(label, at_steps, several, gain, _paper_sweep(comparison, variant, setting))
 
     entries = [entry(variant, shown(comparison.values(setting)[variant.label])) for variant in swept]
     name = setting.rsplit(".", maxsplit=1)[-1]
@@ -69,7 +69,7 @@ def methods(statistics: Statistics) -> Table | None:
     for variant in comparison.variants:
         gain = statistics.gain(variant) if variant is not comparison.baseline else None
         images = over_images.get(variant.label)
-        score, printed = statistics.score(variant), _paper_method(variant)
+        score, printed = statistics.score(variant), _paper_method(comparison, variant)
         entries.append(
             MethodEntry(variant.label, score, len(variant.runs), gain, images.miou if images else None, printed)
         )
@@ -106,8 +106,8 @@ KINDS: dict[str, Callable[[Statistics], Table | None]] = {
 _NEEDS = {
     "sensitivity": "no method is there in variants that differ in one setting and in nothing else",
     "worst": "there is nothing beside the baseline",
-    "convergence": "there is nothing beside the baseline",
-    "looks": "only generated streets have looks",
+    "convergence": "there is nothing beside the baseline, or --images is there: training scores them all together",
+    "looks": "only evaluations of generated streets have looks, and only those of all images",
 }
 
 
@@ -117,10 +117,14 @@ def _setting(comparison: Comparison, variant: Variant) -> str | None:
     return next(iter(keys)) if len(keys) == 1 else None
 
 
-def _paper_sweep(variant: Variant, setting: str) -> Printed | None:
+def _paper_sweep(comparison: Comparison, variant: Variant, setting: str) -> Printed | None:
     """The paper's row, where data and loss are the same."""
     config = variant.config
-    if config.data.name != "cityscapes" or config.method not in ("lmp", "base_plus"):
+    if (
+        not comparison.selection.everything
+        or config.data.name != "cityscapes"
+        or config.method not in ("lmp", "base_plus")
+    ):
         return None
     if config.method == "base_plus":
         return paper.TABLE1_BASE.printed
@@ -131,6 +135,8 @@ def _paper_sweep(variant: Variant, setting: str) -> Printed | None:
     return None
 
 
-def _paper_method(variant: Variant) -> Printed | None:
+def _paper_method(comparison: Comparison, variant: Variant) -> Printed | None:
     """The paper's row, if the variant is the method as the paper has it: the label is the method's name alone."""
+    if not comparison.selection.everything:
+        return None
     return paper.METHODS.get(variant.config.data.name, {}).get(variant.label)

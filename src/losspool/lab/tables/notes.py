@@ -22,8 +22,14 @@ def score_source(comparison: Comparison) -> str:
     steps = ("mean over the checkpoints " if several else "checkpoint ") + ", ".join(map(step_label, comparison.steps))
     steps = steps if comparison.steps else "the checkpoints that were evaluated of each run"
     where = "validation in training" if comparison.source == VALIDATION else f"evaluation {comparison.source}"
-    images = "" if comparison.images is None else f"images {comparison.images}, "
-    return f"{comparison.baseline.config.data.name}, {where}, {images}{steps}."
+    images = "" if comparison.selection.images is None else f", images {comparison.selection.images}"
+    return f"{comparison.baseline.config.data.name}, {where}{images}{of_classes(comparison)}, {steps}."
+
+
+def of_classes(comparison: Comparison) -> str:
+    """Which ones are scored, if not all."""
+    chosen = comparison.selection.classes
+    return "" if chosen is None else f", classes {', '.join(chosen)}"
 
 
 def score_notes(comparison: Comparison) -> list[str]:
@@ -33,7 +39,7 @@ def score_notes(comparison: Comparison) -> list[str]:
         spread = "deviations are over checkpoints, and " if len(comparison.steps) > 1 else ""
         over = f"One seed each: {spread}differences have no interval over seeds."
     elif 1 in seeds:
-        over = "Deviations are over seeds, where there are several; else over checkpoints."
+        over = "Deviations are over seeds" + (", or else over checkpoints." if len(comparison.steps) > 1 else ".")
     else:
         over = "Deviations are over seeds."
     return [f"{score_source(comparison)} {over}", *_unequal(comparison)]
@@ -41,12 +47,13 @@ def score_notes(comparison: Comparison) -> list[str]:
 
 def image_notes(over_images: Mapping[str, ImageIntervals | None]) -> list[str]:
     """What the intervals over images mean, and what those over seeds do not."""
-    if not any(over_images.values()):
+    blocks = next((found.blocks for found in over_images.values() if found is not None), 0)
+    if not blocks:
         return []
     notes = [
         "An interval over seeds tells of training anew and scoring on these same images; one over images tells of "
-        "scoring these same networks on other footage like this "
-        f"(blocks of about {BLOCK} consecutive images were drawn anew). Neither tells of other places or cameras."
+        f"scoring these same networks on other footage like this ({blocks} blocks of about {BLOCK} consecutive images "
+        "were drawn anew). Neither tells of other places or cameras."
     ]
     missing = ", ".join(label for label, found in over_images.items() if found is None)
     return notes + ([f"Not counted on the same images as the baseline: {missing}."] if missing else [])
@@ -94,4 +101,16 @@ def _unequal(comparison: Comparison) -> list[str]:
                 notes.append(
                     f"{info.name} is in no label: {wrong} predicts it all the same and gets 0, {right} does not."
                 )
-    return notes
+    return [*notes, *_unlabelled(statistics)]
+
+
+def _unlabelled(statistics: Statistics) -> list[str]:
+    """Which classes every variant gets 0 for, because these images have none of it: likely where images are chosen."""
+    comparison = statistics.comparison
+    pixels = comparison.summaries(comparison.baseline.runs[0])[-1].get("pixels") or []
+    scores = [statistics.class_scores(variant) for variant in comparison.variants]
+    return [
+        f"{info.name} is in no label: all predict it all the same and get 0."
+        for info, labelled, *found in zip(comparison.classes, pixels, *scores, strict=False)
+        if labelled == 0 and None not in found
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from losspool.lab.statistics import Statistics, needed_per_class
 from losspool.lab.tables.model import NOTHING, Cell, Table, number, percent, text
-from losspool.lab.tables.notes import score_source
+from losspool.lab.tables.notes import of_classes, score_source
 
 _WORST = (1, 2, 3, 5, 7, 10, 15)
 RARE = 0.01
@@ -38,12 +38,12 @@ def worst_table(statistics: Statistics) -> Table | None:
 def convergence_table(statistics: Statistics) -> Table | None:
     """When each variant first reaches the score with which the baseline ends."""
     comparison = statistics.comparison
-    if not comparison.others:
+    if not comparison.others or comparison.selection.images is not None:  # training does not score single images
         return None
     curve = statistics.curve(comparison.baseline)
     end = max(curve)
     # A curve is not monotonic: the baseline, too, may have been there before its end.
-    own = statistics.first_step_at(comparison.baseline, curve[end]) or end
+    own = statistics.first_step_at(comparison.baseline, curve[end]) or end  # none reaches NaN
     rows = []
     for variant in comparison.variants:
         step = statistics.first_step_at(variant, curve[end])
@@ -54,9 +54,7 @@ def convergence_table(statistics: Statistics) -> Table | None:
     base = comparison.baseline.label
     title = f"The step at which a method first reaches the mIoU with which {base} ends, {100 * curve[end]:.2f} %"
     columns = ["Method", "final mIoU", "first step", f"faster than {base}"]
-    notes = [
-        f"By the validation in training, mean over seeds; {base} has {end} steps and first reaches it in step {own}."
-    ]
+    notes = [f"By the validation in training, mean over seeds{of_classes(comparison)}; {base} has {end} steps."]
     return Table("convergence", title, columns, rows, notes)
 
 
