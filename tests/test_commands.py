@@ -44,7 +44,8 @@ def test_commands_run_as_they_stand(name, tmp_path, monkeypatch):
     monkeypatch.setattr("losspool.lab.executors.local.run_task", here)
     monkeypatch.setattr("losspool.segmentation.interrupt.signal.signal", lambda *_: None)  # not from a thread
     monkeypatch.setattr("losspool.segmentation.data.streets.dataset.COUNTS", {"train": 2, "val": 2, "test": 2})
-    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    for folder in ("recipes", "results"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     weeds = write_folder(tmp_path / "weeds", "train", count=2)
     write_folder(weeds, "val", count=1)
     save(tmp_path / "photo.jpg", noise(60, 80))
