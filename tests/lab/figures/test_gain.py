@@ -15,9 +15,7 @@ from losspool.lab.records import find_runs
 from losspool.lab.variants import compare
 from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES
 from losspool.segmentation.errors import UserError
-
-T_975 = {1: 12.706205, 2: 4.302653}
-"""Student's 97.5 % quantile by degrees of freedom, from a printed table."""
+from plain_bootstrap import T_975
 
 
 def drawn(root, **options):
