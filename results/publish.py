@@ -12,11 +12,13 @@ import argparse
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from losspool.cli import app
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.storage import replacing
 
@@ -69,16 +71,18 @@ def printed(command: str, folder: Path) -> str:
         raise UserError(f"{command}: {error}") from None
     if "--format md" not in " ".join(words) or {"--out", "--help"} & set(words):
         raise UserError(f"{command}: must have --format md and neither --out nor --help")
-    done = subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONUTF8": "1"},
-        capture_output=True,
-        encoding="utf-8",
-    )
-    if done.returncode:
-        told = [line for line in done.stderr.splitlines() if any(map(str.isalpha, line))]
-        raise UserError(f"{command}: {told[-1].strip() if told else f'ended with code {done.returncode}'}")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        done = CliRunner().invoke(app, words[1:])  # in this process: imports take longer than a table
+    finally:
+        os.chdir(before)
+    if isinstance(done.exception, SystemExit):  # a word that the command does not know: told in a frame
+        raise UserError(f"{command}: {[line for line in done.stderr.splitlines() if any(map(str.isalpha, line))][-1]}")
+    if isinstance(done.exception, UserError):
+        raise UserError(f"{command}: {done.exception}") from None
+    if done.exception:
+        raise done.exception
     return done.stdout
 
 

@@ -55,7 +55,7 @@ def test_a_command_that_fails_leaves_every_document_alone(folder):
     wrong = TEXT.replace("table runs", "table nowhere")
     (folder / "wrong.md").write_text(wrong, encoding="utf-8")
     message = told(folder, documents=("page.md", "wrong.md"))
-    assert "losspool lab table nowhere --kind methods --format md: error: nowhere: there is no such folder" in message
+    assert "losspool lab table nowhere --kind methods --format md: nowhere: there is no such folder" in message
     assert (folder / "page.md").read_text(encoding="utf-8") == TEXT
     assert (folder / "wrong.md").read_text(encoding="utf-8") == wrong
 

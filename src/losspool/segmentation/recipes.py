@@ -47,11 +47,11 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
     named = recipe["loss"].get("name") if isinstance(recipe.get("loss"), dict) else None
     if not resolved and named not in (None, METHODS[method]["loss.name"]):
         raise UserError(f"{path}: loss.name {named!r} is not that of method {method!r}; name a method that has it")
-    config = _merged(OmegaConf.structured(Config), recipe, str(path))
-    config = _merged(config, {"method": method}, "method")
+    config = _merged(OmegaConf.structured(Config), {**recipe, "method": method}, str(path))
     for key, value in () if resolved else METHODS[method].items():
         config = _merged(config, _nested(key, value), f"method {method}")
-    config = _merged(config, methods.get(method, {}), f"{path}: methods.{method}")
+    if method in methods:
+        config = _merged(config, methods[method], f"{path}: methods.{method}")
     for key, value in chosen:
         config = _merged(config, _nested(key, value), key)
     return _frozen(config)
