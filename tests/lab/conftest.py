@@ -9,6 +9,12 @@ from report_parts import report
 
 
 @pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """base and lmp with three seeds each."""
+    return write_lab(tmp_path_factory.mktemp("lab") / "runs", previews=False)
+
+
+@pytest.fixture(scope="module")
 def lab(tmp_path_factory) -> Path:
     return write_lab(tmp_path_factory.mktemp("report") / "runs", absent=2)
 

@@ -39,6 +39,7 @@ def test_one_seed_claims_nothing(tmp_path):
     for source in ("validation", "test"):
         notes = tables(tmp_path, "methods", source=source)["methods"].notes
         assert not any("Against base" in note for note in notes)
+    assert "It tells nothing of training anew" in notes[-1]
 
 
 def test_one_interval_alone_claims_nothing(tmp_path):

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import math
 import re
 import statistics
 from itertools import pairwise
@@ -21,27 +20,8 @@ from losspool.lab.variants import compare
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import UserError
 from plain_bootstrap import LAB_BLOCKS, plain_intervals, stored_counts
+from plain_metrics import STEPS, interval, lines, score
 from report_parts import report
-
-STEPS = (40, 50, 60)
-STUDENT = {1: 12.706204736174694, 2: 4.302652729749464}  # the 97.5 % quantile, by degrees of freedom
-
-
-def lines(run: Path, split: str) -> dict[int, dict]:
-    found = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    return {line["step"]: line for line in found if line["split"] == split}
-
-
-def score(run: Path, index: int | None = None) -> float:
-    """The mean over the checkpoints of the mIoU, or of a class's IoU."""
-    summaries = [lines(run, "val")[step] for step in STEPS]
-    return statistics.mean(line["miou"] if index is None else line["iou"][index] for line in summaries)
-
-
-def interval(gains: list[float]) -> tuple[float, float, float]:
-    reach = STUDENT[len(gains) - 1] * statistics.stdev(gains) / math.sqrt(len(gains))
-    mean = statistics.mean(gains)
-    return mean, mean - reach, mean + reach
 
 
 def near(value):
@@ -86,7 +66,9 @@ def test_classes(lab, data):
     assert data["classes"][3]["color"] == "#dcdc00"
     base, lmp = data["variants"]
     for index in (0, 1, 3, 4):
-        scores = [[score(run, index) for run in seeds_of(lab, method)] for method in ("base", "lmp")]
+        scores = [
+            [score(run, lambda e, i=index: e["iou"][i]) for run in seeds_of(lab, method)] for method in ("base", "lmp")
+        ]
         for variant, own in zip((base, lmp), scores, strict=True):
             expected = {"mean": statistics.mean(own), "std": statistics.stdev(own)}
             assert variant["class_scores"][index] == near(expected)

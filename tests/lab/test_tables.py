@@ -3,55 +3,26 @@
 import csv
 import io
 import json
-import math
 import re
 import statistics as plain_statistics
 
 import pytest
 
-from lab_runs import CLASSES, LOOKS, PIXELS, lab_config, write_lab, write_lab_evaluation, write_lab_run
+from lab_runs import CLASSES, PIXELS, lab_config, write_lab, write_lab_evaluation, write_lab_run
 from lab_tables import rows, tables
-from losspool.lab.records import find_runs
-from losspool.lab.statistics import Statistics
 from losspool.lab.tables.formats import formatted, markdown
-from losspool.lab.tables.questions import rare_classes
-from losspool.lab.variants import compare
 from losspool.segmentation.config import DataConfig
 from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import UserError
 from plain_bootstrap import LAB_BLOCKS, plain_intervals, plain_mean, plain_scores, stored_counts
-
-STEPS = (40, 50, 60)
-STUDENT = {2: 12.706204736432095, 3: 4.302652729749464}  # of 95 %, by the number of pairs (printed tables)
-
-
-def lines(root, name, split="val"):
-    """The file itself, not our reader."""
-    entries = [json.loads(line) for line in (root / name / "metrics.jsonl").read_text().splitlines()]
-    return {entry["step"]: entry for entry in entries if entry["split"] == split}
-
-
-def seed_score(root, method, seed, pick=lambda entry: entry["miou"]):
-    found = lines(root, f"{method}-s{seed}")
-    return sum(pick(found[step]) for step in STEPS) / len(STEPS)
-
-
-def interval(gains):
-    mean = sum(gains) / len(gains)
-    reach = STUDENT[len(gains)] * plain_statistics.stdev(gains) / math.sqrt(len(gains))
-    return mean, mean - reach, mean + reach
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return write_lab(tmp_path_factory.mktemp("lab") / "runs", previews=False)
+from plain_metrics import STEPS, interval, lines, score
 
 
 def test_methods(root):
     found = rows(tables(root, "methods")["methods"])
-    base = [100 * seed_score(root, "base", seed) for seed in (0, 1, 2)]
-    lmp = [100 * seed_score(root, "lmp", seed) for seed in (0, 1, 2)]
+    base = [100 * score(root / f"base-s{seed}") for seed in (0, 1, 2)]
+    lmp = [100 * score(root / f"lmp-s{seed}") for seed in (0, 1, 2)]
     for label, scores in (("base", base), ("lmp", lmp)):
         assert found[label]["seeds"] == "3"
         assert float(found[label]["mean IoU"]) == pytest.approx(sum(scores) / 3)
@@ -105,7 +76,7 @@ def test_classes(root):
     found = rows(tables(root, "classes")["classes"])
     for place, info in enumerate(CLASSES):
         scores = {
-            method: [100 * seed_score(root, method, seed, lambda e, i=place: e["iou"][i]) for seed in (0, 1, 2)]
+            method: [100 * score(root / f"{method}-s{seed}", lambda e, i=place: e["iou"][i]) for seed in (0, 1, 2)]
             for method in ("base", "lmp")
         }
         for method, values in scores.items():
@@ -120,7 +91,7 @@ def test_classes(root):
 def test_one_seed_spreads_over_checkpoints_as_in_the_paper(tmp_path):
     root = write_lab(tmp_path / "runs", seeds=(4,), previews=False)
     made = tables(root)
-    scores = [100 * lines(root, "lmp-s4")[step]["miou"] for step in STEPS]
+    scores = [100 * lines(root / "lmp-s4")[step]["miou"] for step in STEPS]
     found = rows(made["methods"])["lmp"]
     assert float(found["Std.Dev."]) == pytest.approx(plain_statistics.stdev(scores))
     assert not any("interval" in column for column in found)
@@ -139,13 +110,15 @@ def test_sensitivity(tmp_path):
     assert table.rules == {3}
     for label, name in (("1", "lmp1.0"), ("2.3", "lmp2.3"), ("base_plus", "base_plus")):
         found = rows(table)[label]
-        columns = [100 * sum(lines(tmp_path, f"{name}-s{seed}")[step]["miou"] for seed in (0, 1)) / 2 for step in STEPS]
+        columns = [
+            100 * sum(lines(tmp_path / f"{name}-s{seed}")[step]["miou"] for seed in (0, 1)) / 2 for step in STEPS
+        ]
         assert [float(found[str(step)]) for step in STEPS] == pytest.approx(columns)
         assert float(found["Mean"]) == pytest.approx(sum(columns) / 3)
         assert float(found["Std.Dev."]) == pytest.approx(plain_statistics.stdev(columns))
-        seeds = [100 * seed_score(tmp_path, name, seed) for seed in (0, 1)]
+        seeds = [100 * score(tmp_path / f"{name}-s{seed}") for seed in (0, 1)]
         assert float(found["Std.Dev. over seeds"]) == pytest.approx(plain_statistics.stdev(seeds))
-    gains = [100 * (seed_score(tmp_path, "lmp1.3", s) - seed_score(tmp_path, "base_plus", s)) for s in (0, 1)]
+    gains = [100 * (score(tmp_path / f"lmp1.3-s{s}") - score(tmp_path / f"base_plus-s{s}")) for s in (0, 1)]
     mean, low, high = interval(gains)
     found = rows(table)["1.3"]
     assert float(found["Δ to base_plus"]) == pytest.approx(mean)
@@ -201,103 +174,18 @@ def test_shares_are_sorted_by_size(tmp_path):
     assert [row[0].text for row in tables(tmp_path, "sensitivity")["sensitivity-m"].rows] == ["5%", "25%", "50%"]
 
 
-def test_worst(root):
-    """Δ·C/k points each: then the mean over C classes has gained Δ."""
-    found = rows(tables(root, "worst")["worst"])
-    gain = sum(seed_score(root, "lmp", s) - seed_score(root, "base", s) for s in (0, 1, 2)) / 3
-    assert list(found) == ["1", "2", "3", "5"]
-    for k, row in found.items():
-        assert float(row["lmp"]) * int(k) / 5 == pytest.approx(100 * gain)
-    by_class = {
-        info.name: sum(seed_score(root, "base", s, lambda e, i=place: e["iou"][i]) for s in (0, 1, 2))
-        for place, info in enumerate(CLASSES)
-    }
-    assert [row["the k-th worst"] for row in found.values()] == [
-        sorted(by_class, key=by_class.get)[k - 1] for k in (1, 2, 3, 5)
-    ]
-
-
-def test_the_papers_question_with_the_papers_numbers():
-    from losspool.lab.statistics import needed_per_class
-
-    assert needed_per_class(75.06 - 72.55, 19, 7) == pytest.approx(6.8129, abs=1e-4)
-    assert needed_per_class(75.06 - 72.55, 19, 10) == pytest.approx(4.769, abs=1e-4)
-
-
-def test_convergence(root):
-    found = rows(tables(root, "convergence")["convergence"])
-
-    def curve(method):
-        seeds = [lines(root, f"{method}-s{seed}") for seed in (0, 1, 2)]
-        return {step: sum(seed[step]["miou"] for seed in seeds) / 3 for step in range(10, 61, 10)}
-
-    level = curve("base")[60]
-    expected = next(step for step, miou in curve("lmp").items() if miou >= level)
-    assert found["lmp"]["first step"] == str(expected)
-    assert float(found["lmp"]["faster than base"]) == pytest.approx(60 / expected)
-    assert found["base"]["first step"] == "60"
-    assert float(found["base"]["faster than base"]) == 1
-    assert float(found["lmp"]["final mIoU"]) == pytest.approx(100 * curve("lmp")[60])
-
-
-def test_the_baseline_is_as_fast_as_itself(tmp_path):
-    """Also where its curve was at its end's height before, and fell."""
-    write_lab(tmp_path, previews=False, seeds=(0,))
-    path = tmp_path / "base-s0/metrics.jsonl"
-    entries = [json.loads(line) for line in path.read_text().splitlines()]
-    end = next(entry["miou"] for entry in entries if (entry["step"], entry["split"]) == (60, "val"))
-    changed = [{**entry, "miou": end} if (entry["step"], entry["split"]) == (30, "val") else entry for entry in entries]
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in changed))
-    found = rows(tables(tmp_path, "convergence")["convergence"])
-    assert (found["base"]["first step"], float(found["base"]["faster than base"])) == ("30", 1)
-    assert float(found["lmp"]["faster than base"]) == pytest.approx(30 / int(found["lmp"]["first step"]))
-
-
-def test_convergence_that_never_comes(tmp_path):
-    write_lab_run(tmp_path / "base", lab_config("base"), level=0.5, previews=False)
-    write_lab_run(tmp_path / "lmp", lab_config("lmp"), level=0.1, previews=False)
-    table = tables(tmp_path, "convergence")["convergence"]
-    assert table.rows[1][2].text == "never"
-
-
-def test_looks(root):
-    found = rows(tables(root, "looks")["looks"])
-    assert list(found) == list(LOOKS)
-    for look in LOOKS:
-        mean = {
-            method: sum(seed_score(root, method, s, lambda e, k=look: e["recall_per_look"][k]) for s in (0, 1, 2)) / 3
-            for method in ("base", "lmp")
-        }
-        assert float(found[look]["lmp"]) == pytest.approx(100 * mean["lmp"])
-        assert float(found[look]["Δ lmp"]) == pytest.approx(100 * (mean["lmp"] - mean["base"]))
-
-
-def test_rare_classes(root):
-    (sentence,) = rare_classes(Statistics(compare(find_runs([root]))))
-    rare = [place for place, pixels in enumerate(PIXELS) if pixels < 0.01 * sum(PIXELS)]
-    assert len(rare) == 3
-    gains = [
-        sum(seed_score(root, "lmp", s, lambda e, i=place: e["iou"][i]) for s in (0, 1, 2)) / 3
-        - sum(seed_score(root, "base", s, lambda e, i=place: e["iou"][i]) for s in (0, 1, 2)) / 3
-        for place in rare
-    ]
-    better, of, worse, mean = re.search(r"on (\d) of (\d) and worse on (\d), by (\S+) points", sentence).groups()
-    assert (int(better), int(of), int(worse)) == (sum(gain > 0 for gain in gains), 3, sum(gain < 0 for gain in gains))
-    assert float(mean) == pytest.approx(100 * sum(gains) / 3, abs=0.005)
-
-
 def test_a_class_that_does_not_occur(tmp_path):
     root = write_lab(tmp_path / "runs", seeds=(0, 1), previews=False, absent=2)
     found = tables(root)
     assert rows(found["classes"])["base Mean"]["pole"] == ""
-    gain = sum(seed_score(root, "lmp", s) - seed_score(root, "base", s) for s in (0, 1)) / 2
+    gain = sum(score(root / f"lmp-s{s}") - score(root / f"base-s{s}") for s in (0, 1)) / 2
     assert float(rows(found["worst"])["4"]["lmp"]) == pytest.approx(100 * gain)  # the mean is over four
 
 
 def test_scores_of_an_evaluation(tmp_path):
     root = write_lab(tmp_path / "runs", seeds=(0,), previews=False)
-    for method, score in (("base", 0.25), ("lmp", 0.5)):
-        entry = {"step": 60, "miou": score, "iou": [score] * 5, "pixels": list(PIXELS)}
+    for method, level in (("base", 0.25), ("lmp", 0.5)):
+        entry = {"step": 60, "miou": level, "iou": [level] * 5, "pixels": list(PIXELS)}
         path = root / f"{method}-s0" / "evaluation-test-none-60.json"
         path.write_text(json.dumps({"checkpoints": [entry]}))
     found = rows(tables(root, "methods", source="test")["methods"])
@@ -316,8 +204,8 @@ def write_evaluation(folder, scores):
 
 def test_an_evaluation_of_each_runs_best_checkpoint(tmp_path):
     root = write_lab(tmp_path / "runs", seeds=(0, 1), previews=False)
-    for name, step, score in (("base-s0", 20, 0.2), ("base-s1", 50, 0.3), ("lmp-s0", 60, 0.4), ("lmp-s1", 30, 0.6)):
-        write_evaluation(root / name, {step: score})
+    for name, step, level in (("base-s0", 20, 0.2), ("base-s1", 50, 0.3), ("lmp-s0", 60, 0.4), ("lmp-s1", 30, 0.6)):
+        write_evaluation(root / name, {step: level})
     table = tables(root, "methods", source="test")["methods"]
     assert float(rows(table)["lmp"]["mean IoU"]) == pytest.approx(50)
     assert float(rows(table)["lmp"]["Δ to base"]) == pytest.approx(25)
@@ -361,7 +249,7 @@ def test_a_class_that_only_one_method_predicts(tmp_path):
 
 def test_other_checkpoints(root):
     found = rows(tables(root, "methods", steps=(10, 60))["methods"])["lmp"]
-    scores = [lines(root, f"lmp-s{seed}")[step]["miou"] for seed in (0, 1, 2) for step in (10, 60)]
+    scores = [lines(root / f"lmp-s{seed}")[step]["miou"] for seed in (0, 1, 2) for step in (10, 60)]
     assert float(found["mean IoU"]) == pytest.approx(100 * sum(scores) / 6)
 
 

@@ -73,8 +73,9 @@ def methods(statistics: Statistics) -> Table | None:
         entries.append(
             MethodEntry(variant.label, score, len(variant.runs), gain, images.miou if images else None, printed)
         )
-    notes = [*score_notes(comparison), *image_notes(over_images), *verdicts(entries, comparison.baseline.label)]
-    return method_table(entries, comparison.baseline.label, notes)
+    label = comparison.baseline.label
+    notes = [*score_notes(comparison), *image_notes(statistics, over_images), *verdicts(entries, label)]
+    return method_table(entries, label, notes)
 
 
 def classes(statistics: Statistics) -> Table | None:
@@ -92,7 +93,7 @@ def classes(statistics: Statistics) -> Table | None:
         intervals = (*images.classes, images.miou) if images else ()
         scores, mean = statistics.class_scores(variant), statistics.score(variant)
         entries.append(ClassEntry(variant.label, scores, mean, gains, intervals, printed))
-    return class_table(names, entries, [*score_notes(comparison), *image_notes(over_images)])
+    return class_table(names, entries, [*score_notes(comparison), *image_notes(statistics, over_images)])
 
 
 KINDS: dict[str, Callable[[Statistics], Table | None]] = {

@@ -45,15 +45,20 @@ def score_notes(comparison: Comparison) -> list[str]:
     return [f"{score_source(comparison)} {over}", *_unequal(comparison)]
 
 
-def image_notes(over_images: Mapping[str, ImageIntervals | None]) -> list[str]:
-    """What the intervals over images mean, and what those over seeds do not."""
+def image_notes(statistics: Statistics, over_images: Mapping[str, ImageIntervals | None]) -> list[str]:
+    """What the intervals over images mean, and what those over seeds do not, if there are some."""
     blocks = next((found.blocks for found in over_images.values() if found is not None), 0)
     if not blocks:
         return []
+    gains = [statistics.gain(variant) for variant in statistics.comparison.others]
+    over_seeds = any(gain is not None and gain.low is not None for gain in gains)
+    seeds = "An interval over seeds tells of training anew and scoring on these same images; one over images tells of "
     notes = [
-        "An interval over seeds tells of training anew and scoring on these same images; one over images tells of "
-        f"scoring these same networks on other footage like this ({blocks} blocks of about {BLOCK} consecutive images "
-        "were drawn anew). Neither tells of other places or cameras."
+        (seeds if over_seeds else "An interval over images tells of ")
+        + f"scoring these same networks on other footage like this ({blocks} blocks of about {BLOCK} consecutive "
+        + "images were drawn anew). "
+        + ("Neither tells of" if over_seeds else "It tells nothing of training anew, or of")
+        + " other places or cameras."
     ]
     missing = ", ".join(label for label, found in over_images.items() if found is None)
     return notes + ([f"Not counted on the same images as the baseline: {missing}."] if missing else [])
