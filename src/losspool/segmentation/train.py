@@ -50,14 +50,18 @@ class Trainer:
         self.main = fabric.global_rank == 0
         self._held = ExitStack()
         try:
-            self._prepare(resume)
+            begun = self.folder.config.exists()
+            self._build(self._stored(begun, resume))
+            if self.main:  # only now, when the user's mistakes are found, is anything written
+                self._begin(begun, resume)
+            self._board = Board(self.folder.path) if self.main and config.train.tensorboard else None
         except BaseException:
             self._held.close()  # somebody else may have the folder then
             raise
 
-    def _prepare(self, resume: bool) -> None:
+    def _stored(self, begun: bool, resume: bool) -> dict[str, Any] | None:
+        """The checkpoint to go on from; an error where the folder does not fit the config."""
         config, fabric = self.config, self.fabric
-        begun = self.folder.config.exists()
         if self.main and begun and resume:  # first of all: what is read below must be the last that anyone wrote
             self._held.enter_context(claimed(self.folder))
         fabric.barrier()
@@ -68,7 +72,10 @@ class Trainer:
             raise UserError(f"{self.folder.checkpoints}: the ranks see other checkpoints there, of the steps {seen}")
         if begun and stored is None:
             check_unsaved(self.folder, config.train.checkpoint_every)
+        return stored
 
+    def _build(self, stored: dict[str, Any] | None) -> None:
+        config, fabric = self.config, self.fabric
         self.data, self.val_data = split_of(config, config.data.train), split_of(config, config.data.val)
         self._tell_broken = Teller(silent=not self.main)
         broken = self._tell_broken if config.data.skip_broken else None
@@ -99,18 +106,18 @@ class Trainer:
         if stored is not None:
             self._restore(stored)
         check_prefetch(config.data.workers, config.sampling.lag)
-        # Only now, when the user's mistakes are found, is anything written.
-        if self.main:
-            if not (begun and resume):
-                self._held.enter_context(claimed(self.folder))
-                if self.folder.config.exists():
-                    raise UserError(f"{self.folder.path}: another process has just begun this run")
-            sweep(self.folder.path)
-            sweep(self.folder.previews)
-            write_config(self.folder, config)
-            if resume:
-                self.metrics.cut(self.state.step, self.state.validated)
-        self._board = Board(self.folder.path) if self.main and config.train.tensorboard else None
+
+    def _begin(self, begun: bool, resume: bool) -> None:
+        """Take the folder, and leave in it what belongs to the steps before this one alone."""
+        if not (begun and resume):
+            self._held.enter_context(claimed(self.folder))
+            if self.folder.config.exists():
+                raise UserError(f"{self.folder.path}: another process has just begun this run")
+        sweep(self.folder.path)
+        sweep(self.folder.previews)
+        write_config(self.folder, self.config)
+        if resume:
+            self.metrics.cut(self.state.step, self.state.validated)
 
     def run(self) -> None:
         """Train to the end. Raises :class:`Interrupted` when a signal ended it early; all is saved then."""
