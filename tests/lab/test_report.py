@@ -131,6 +131,12 @@ def test_recall_per_look(lab, data):
             assert variant["recall"][look] == near(statistics.mean(found))
 
 
+def test_a_title_of_three(tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(0,), previews=False)
+    write_lab_run(root / "focal", lab_config("focal"), previews=False)
+    assert report(root).data["title"] == "made-up: base, focal and lmp"
+
+
 def test_what_was_compared(data):
     assert data["title"] == "made-up: base and lmp"
     assert (data["dataset"], data["recipes"], data["source"], data["steps"]) == (

@@ -188,7 +188,8 @@ def page_data(comparison: Comparison) -> PageData:
 def _title(recipe: str, labels: Sequence[str]) -> str:
     if len(labels) > 3:
         return f"{recipe}: {len(labels)} variants"
-    return f"{recipe}: {' and '.join(labels)}"
+    *first, last = labels
+    return f"{recipe}: {', '.join(first)} and {last}" if first else f"{recipe}: {last}"
 
 
 def thinned(items: Sequence[Item], most: int) -> list[Item]:
