@@ -8,7 +8,17 @@ import numpy as np
 
 from losspool.lab.bootstrap import RESAMPLES, SEED
 
-T_975 = {1: 12.706205, 2: 4.302653, 3: 3.182446, 4: 2.776445, 5: 2.570582, 8: 2.306004, 9: 2.262157, 21: 2.079614}
+T_975 = {
+    1: 12.706205,
+    2: 4.302653,
+    3: 3.182446,
+    4: 2.776445,
+    5: 2.570582,
+    6: 2.446912,
+    8: 2.306004,
+    9: 2.262157,
+    21: 2.079614,
+}
 """Student's quantiles, from a printed table, by degrees of freedom."""
 
 LAB_BLOCKS = (

@@ -55,6 +55,14 @@ def test_one_interval_alone_claims_nothing(tmp_path):
     assert table.notes[-1].endswith("by itself. Undecided: lmp.")
 
 
+def test_runs_that_are_not_finished_are_named(tmp_path):
+    write_lab(tmp_path, previews=False)
+    path = tmp_path / "lmp-s2/run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running"}))
+    for table in tables(tmp_path).values():
+        assert "Not finished, and so scored before the end: lmp (seed 2)." in table.notes
+
+
 def test_runs_that_failed_are_named(tmp_path, command):
     write_lab(tmp_path / "runs", previews=False)
     path = tmp_path / "runs/lmp-s2/run.json"

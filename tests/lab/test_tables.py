@@ -66,7 +66,7 @@ def test_a_method_that_was_not_counted_on_each_image_is_told(tmp_path):
     del stored["checkpoints"][0]["per_image"]
     path.write_text(json.dumps(stored))
     table = tables(root, "methods", source="test")["methods"]
-    assert "Not counted on the same images as the baseline: focal." in table.notes
+    assert table.notes[-1].endswith("counted images that the baseline has, too: focal.")
     assert rows(table)["focal"]["95 % interval over images, low"] == ""
     assert rows(table)["lmp"]["95 % interval over images, low"] != ""
     assert "no interval over seeds" in table.notes[0]
@@ -211,6 +211,26 @@ def test_an_evaluation_of_each_runs_best_checkpoint(tmp_path):
     assert float(rows(table)["lmp"]["Δ to base"]) == pytest.approx(25)
     assert "evaluated of each run" in table.notes[0]
     assert len(tables(root, source="test")) > 3  # and nothing else stumbles
+
+
+def test_evaluations_of_other_kinds_are_not_compared(tmp_path):
+    """Scales of one method alone would be taken for its gain."""
+    root = write_lab(tmp_path / "runs", seeds=(0, 1), evaluated=(60,), previews=False)
+    path = root / "lmp-s1/evaluation-test-none-60.json"
+    path.rename(path.with_name("evaluation-test-none-0.5x1.0-flip-60.json"))
+    with pytest.raises(UserError, match=r"lmp-s1/evaluation-test-none-0.5x1.0-flip-60.json and .* in different ways"):
+        tables(root, "methods", source="test")
+
+
+def test_an_evaluation_by_its_whole_name(tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(0,), evaluated=(60,), previews=False)
+    for path in root.glob("*/evaluation-test-none-60.json"):
+        path.with_name("evaluation-test-none-600.json").write_text(path.read_text())
+    assert tables(root, "methods", source="test-none-60")
+    with pytest.raises(
+        UserError, match="several evaluations begin with 'test'; there are: test-none-60, test-none-600"
+    ):
+        tables(root, "methods", source="test")
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,25 @@ def test_other_weights_and_another_folder_of_data_are_other_variants(tmp_path):
     assert len(compare(find_runs([tmp_path / "camvid"])).variants) == 1
 
 
+def test_folders_called_like_a_number_of_pixels(tmp_path):
+    for number, root in enumerate(("/512px", "/256px", "/50%")):
+        config = lab_config(data=DataConfig("folder", root))
+        write_lab_run(tmp_path / str(number), config, previews=False)
+    found = [variant.config.data.root for variant in compare(find_runs([tmp_path])).variants]
+    assert found == ["/256px", "/50%", "/512px"]
+
+
+@pytest.mark.parametrize(
+    "entry", [{"name": "a", "color": [300, 0, 0]}, {"name": "a", "color": [float("inf"), 0, 0]}, {"name": "a"}, 7, None]
+)
+def test_a_class_that_is_none(tmp_path, entry):
+    folder = write_lab_run(tmp_path / "run", lab_config(), previews=False)
+    description = json.loads(folder.description.read_text())
+    folder.description.write_text(json.dumps({**description, "classes": [entry]}))
+    with pytest.raises(UserError, match=r"run.json: .* is no (class|colour)"):
+        read_run(folder.path)
+
+
 def test_without_keep_steps_the_last_common_validation_counts(tmp_path):
     config = lab_config()
     train = type(config.train)(steps=60, validate_every=10)

@@ -53,6 +53,7 @@ class ImageIntervals:
     miou: Interval
     classes: tuple[Interval | None, ...]
     """None of a class that occurs in nothing that was drawn, or not under both methods."""
+    images: int
     blocks: int
     """So many there are to draw from."""
 
@@ -85,13 +86,14 @@ def image_intervals(
 ) -> ImageIntervals | None:
     """Of the mean gain of runs over runs, seed by seed; of each run the counts of the checkpoints that it is scored by.
 
-    All are of the same images. None where all images make one block: there is nothing to draw from.
+    All are of the same images. None where there are too few blocks to draw from.
     """
     parts = strata(ours[0][0].names)
-    if all(len(blocks) == 1 for blocks in parts):
+    sizes = [len(blocks) for blocks in parts]
+    tail = tail_share(sizes, confidence)
+    if tail is None:
         return None
-    tail = tail_share([len(blocks) for blocks in parts], confidence)
-    drawn = _draws([len(blocks) for blocks in parts])
+    drawn = _draws(sizes)
     blocks = [block for stratum in parts for block in stratum]
 
     def scores(run: Sequence[ImageCounts]) -> tuple[Floats, Floats]:
@@ -106,14 +108,21 @@ def image_intervals(
         class_gains.append(our_ious - their_ious)
     miou = _interval(np.mean(gains, axis=0), tail)
     classes = tuple(_interval(gain, tail) for gain in _mean(np.stack(class_gains), 0).T)
-    return None if miou is None else ImageIntervals(miou, classes, len(blocks))
+    return None if miou is None else ImageIntervals(miou, classes, len(ours[0][0].names), len(blocks))
 
 
-def tail_share(sizes: Sequence[int], confidence: float) -> float:
-    """What lies beyond each end of the interval, with strata of so many blocks; 2.5 % with very many."""
+def tail_share(sizes: Sequence[int], confidence: float) -> float | None:
+    """What lies beyond each end of the interval, with strata of so many blocks; 2.5 % with very many.
+
+    None where this is less than the furthest draw has, the best block of each stratum again and again: no quantile lies
+    beyond it, so that the interval would be too short. With one stratum this takes five blocks.
+    """
     varied = [size for size in sizes if size > 1]  # a single block is the same in every draw
+    if not varied:
+        return None
     blocks, free = sum(varied), sum(varied) - len(varied)
-    return float(norm.cdf(-student.ppf((1 + confidence) / 2, free) * math.sqrt(blocks / free)))
+    share = float(norm.cdf(-student.ppf((1 + confidence) / 2, free) * math.sqrt(blocks / free)))
+    return share if share > math.prod(float(size) ** -size for size in varied) else None
 
 
 def _draws(sizes: Sequence[int]) -> Floats:

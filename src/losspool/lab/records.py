@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -57,23 +57,28 @@ class Run:
         """The lines of validation, by step."""
         return {line["step"]: line for line in self.metrics if line["split"] == "val"}
 
-    def evaluation(self, wanted: str) -> dict[int, Summary]:
-        """By step, from the file evaluation-*.json whose name begins with ``wanted`` after that first word."""
-        found = sorted(self.folder.path.glob("evaluation-*.json"))
-        files = [path for path in found if path.stem.removeprefix("evaluation-").startswith(wanted)]
-        if len(files) != 1:
-            named = ", ".join(path.stem.removeprefix("evaluation-") for path in files or found) or "none"
-            problem = "several evaluations begin" if files else "no evaluation begins"
+    def evaluation_file(self, wanted: str) -> Path:
+        """The file evaluation-*.json that ``wanted`` means, see :func:`meant`."""
+        found = [path.stem.removeprefix("evaluation-") for path in self.folder.path.glob("evaluation-*.json")]
+        chosen = meant(wanted, found)
+        if len(chosen) != 1:
+            named = ", ".join(sorted(chosen or found)) or "none"
+            problem = "several evaluations begin" if chosen else "no evaluation begins"
             raise UserError(f"{self.folder.path}: {problem} with {wanted!r}; there are: {named}")
-        entries = _of(files[0], read_json(files[0]), "checkpoints", list)
+        return self.folder.path / f"evaluation-{chosen[0]}.json"
+
+    def evaluation(self, wanted: str) -> dict[int, Summary]:
+        """By step, from :meth:`evaluation_file`."""
+        path = self.evaluation_file(wanted)
+        entries = _of(path, read_json(path), "checkpoints", list)
         for entry in entries:
             if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
-                raise UserError(f"{files[0]}: has a checkpoint without step")
-            _check(files[0], entry, len(self.classes))
+                raise UserError(f"{path}: has a checkpoint without step")
+            _check(path, entry, len(self.classes))
             if "per_image" in entry:  # older evaluations have none
-                entry["per_image"] = _image_counts(files[0], entry, len(self.classes))
+                entry["per_image"] = _image_counts(path, entry, len(self.classes))
         if not entries:
-            raise UserError(f"{files[0]}: has no checkpoints")
+            raise UserError(f"{path}: has no checkpoints")
         return {entry["step"]: entry for entry in entries}
 
     def scores(self, source: str) -> dict[int, Summary]:
@@ -93,15 +98,21 @@ class Run:
 VALIDATION = "validation"
 
 
+def meant(wanted: str, names: Sequence[str]) -> list[str]:
+    """Of evaluations the one that is called ``wanted``, or else all whose names begin with it."""
+    return [wanted] if wanted in names else [name for name in names if name.startswith(wanted)]
+
+
 def read_run(path: Path) -> Run:
     """Of a folder that ``losspool train`` wrote."""
     folder = RunFolder(path)
     if not folder.config.is_file():
         raise UserError(f"{path}: not the folder of a run (it has no config.yaml)")
     description = read_json(folder.description)
-    classes = tuple(
-        _class_info(folder.description, entry) for entry in _of(folder.description, description, "classes", list)
-    )
+    try:
+        classes = tuple(map(ClassInfo.of, _of(folder.description, description, "classes", list)))
+    except ValueError as error:
+        raise UserError(f"{folder.description}: {error}") from None
     run = Run(folder, load_config(folder.config), description, classes, read_metrics(folder.metrics))
     for line in run.validations.values():
         _check(folder.metrics, line, len(classes))
@@ -152,11 +163,3 @@ def _of(path: Path, content: dict[str, Any], key: str, kind: type) -> Any:
     if not isinstance(content.get(key), kind):
         raise UserError(f"{path}: has no {key}")
     return content[key]
-
-
-def _class_info(path: Path, entry: Any) -> ClassInfo:
-    try:
-        red, green, blue = (int(value) for value in entry["color"])
-        return ClassInfo(str(entry["name"]), (red, green, blue))
-    except (KeyError, TypeError, ValueError):
-        raise UserError(f"{path}: {entry!r} is no class with a name and a colour") from None

@@ -132,6 +132,8 @@ def compare(
     selection = Selection(images, None if classes is None else tuple(classes))
     selection.places(runs[0].classes)  # a name that is wrong is told before anything is read
     chosen = _steps(scored, source, steps)
+    if source != VALIDATION:
+        _check_evaluations(scored, source)
     return Comparison(variants, _baseline(variants, baseline), source, chosen, selection, failures)
 
 
@@ -175,15 +177,15 @@ def _variants(runs: Sequence[Run]) -> list[Variant]:
 
     def place(variant: Variant) -> tuple[Any, ...]:
         siblings = [group[0].config for group in groups.values() if group[0].config.method == variant.method]
-        values = (_settings(variant.config).get(key) for key in _differences(siblings))
-        return (list(METHODS).index(variant.method), *map(_order, values))
+        values = ((key, _settings(variant.config).get(key)) for key in _differences(siblings))
+        return (list(METHODS).index(variant.method), *(_order(key, value) for key, value in values))
 
     return sorted((Variant(label, tuple(group)) for label, group in groups.items()), key=place)
 
 
-def _order(value: Any) -> tuple[int, float, str]:
+def _order(key: str, value: Any) -> tuple[int, float, str]:
     """Numbers by size, 5 % before 25 %, and other things by name."""
-    if isinstance(value, str) and value.endswith(("%", "px")):
+    if key == "loss.m":
         return (0, float(parse_m(value)), "")
     return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
@@ -195,6 +197,19 @@ def _baseline(variants: Sequence[Variant], label: str | None) -> Variant:
         if variant.label == label:
             return variant
     raise UserError(f"there is no variant {label!r}; there are {', '.join(repr(each.label) for each in variants)}")
+
+
+def _check_evaluations(runs: Sequence[Run], source: str) -> None:
+    """All of the same kind: a split, a tiling or scales of its own would be taken for a method's gain."""
+    files = [run.evaluation_file(source) for run in runs]
+    for path in files:
+        if _kind(path) != _kind(files[0]):
+            raise UserError(f"{path} and {files[0]} were evaluated in different ways; name one more closely")
+
+
+def _kind(evaluation: Path) -> str:
+    """Split and settings: its name without the steps."""
+    return evaluation.stem.rpartition("-")[0]
 
 
 def _steps(runs: Sequence[Run], source: str, wanted: Sequence[int] | None) -> tuple[int, ...]:

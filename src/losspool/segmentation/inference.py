@@ -61,20 +61,13 @@ def load(folder: RunFolder, step: int, trusted_model: str | None = None) -> Trai
             f"the run of {_model(config.model.name, None if spec.by_path else config.model.output_stride)}"
         )
     with fitting(path, "its own model"):
-        step, classes = int(content["step"]), tuple(map(_class_info, content["classes"]))
+        step, classes = int(content["step"]), tuple(map(ClassInfo.of, content["classes"]))
         if spec.num_classes != len(classes):
             raise ValueError(f"the model has {spec.num_classes} classes, the checkpoint names {len(classes)}")
         model = build_from_spec(spec)
         model.module.load_state_dict(content["model"])
     model.module.eval()
     return Trained(model, config, classes, step)
-
-
-def _class_info(entry: dict[str, Any]) -> ClassInfo:
-    red, green, blue = entry["color"]
-    if not all(isinstance(channel, int) and 0 <= channel <= 255 for channel in (red, green, blue)):
-        raise ValueError(f"{entry['color']!r} is no colour")
-    return ClassInfo(str(entry["name"]), (red, green, blue))
 
 
 def load_one(folder: RunFolder, checkpoint: str, trusted_model: str | None = None) -> Trained:

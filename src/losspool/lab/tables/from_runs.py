@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from losspool.lab import paper
 from losspool.lab.paper import Printed
 from losspool.lab.statistics import Statistics
 from losspool.lab.tables.model import Table
-from losspool.lab.tables.notes import failure_notes, image_notes, score_notes, score_source, verdicts
+from losspool.lab.tables.notes import image_notes, run_notes, score_notes, score_source, verdicts
 from losspool.lab.tables.paper_like import (
     ClassEntry,
     MethodEntry,
@@ -32,7 +32,7 @@ def run_tables(comparison: Comparison, kinds: list[str] | None = None) -> list[T
     for kind in kinds or KINDS:
         table = KINDS[kind](Statistics(comparison))
         if table is not None:
-            tables.append(replace(table, notes=[*failure_notes(comparison), *table.notes]))
+            tables.append(replace(table, notes=[*run_notes(comparison), *table.notes]))
         elif kinds:
             raise UserError(f"these runs make no table {kind!r}: {_NEEDS[kind]}")
     return tables
@@ -88,8 +88,7 @@ def classes(statistics: Statistics) -> Table | None:
         gains = (
             [*statistics.class_gains(variant), statistics.gain(variant)] if variant is not comparison.baseline else ()
         )
-        rows = paper.TABLE3.get(variant.config.data.name, {}).get(variant.label)
-        printed = rows.mean if rows and tuple(names) == paper.CLASSES[variant.config.data.name] else ()
+        printed = _paper_classes(comparison, variant)
         intervals = (*images.classes, images.miou) if images else ()
         scores, mean = statistics.class_scores(variant), statistics.score(variant)
         entries.append(ClassEntry(variant.label, scores, mean, gains, intervals, printed))
@@ -134,6 +133,16 @@ def _paper_sweep(comparison: Comparison, variant: Variant, setting: str) -> Prin
     if setting == "loss.m" and config.loss.p == 1.3 and isinstance(config.loss.share, float):
         return paper.M_SWEEP.get(config.loss.share)
     return None
+
+
+def _paper_classes(comparison: Comparison, variant: Variant) -> Sequence[float]:
+    """The paper's row, where classes and images are the same."""
+    data = variant.config.data.name
+    rows = paper.TABLE3.get(data, {}).get(variant.label)
+    same = comparison.selection.everything and tuple(info.name for info in comparison.classes) == paper.CLASSES.get(
+        data
+    )
+    return rows.mean if rows and same else ()
 
 
 def _paper_method(comparison: Comparison, variant: Variant) -> Printed | None:

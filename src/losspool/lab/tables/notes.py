@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from losspool.lab.bootstrap import BLOCK, ImageIntervals
+from losspool.lab.bootstrap import ImageIntervals
 from losspool.lab.records import VALIDATION
 from losspool.lab.statistics import CONFIDENCE, Statistics
 from losspool.lab.tables.paper_like import MethodEntry, step_label
 from losspool.lab.variants import Comparison
 
 
-def failure_notes(comparison: Comparison) -> list[str]:
-    """Which runs have no score."""
-    return [f"Failed, and so without a score: {'; '.join(comparison.failures)}."] if comparison.failures else []
+def run_notes(comparison: Comparison) -> list[str]:
+    """Which runs have no score, or not their last one."""
+    unfinished = [
+        f"{variant.label} (seed {run.seed})"
+        for variant in comparison.variants
+        for run in variant.runs
+        if run.description.get("status") != "finished"
+    ]
+    notes = [f"Failed, and so without a score: {'; '.join(comparison.failures)}."] if comparison.failures else []
+    return notes + ([f"Not finished, and so scored before the end: {'; '.join(unfinished)}."] if unfinished else [])
 
 
 def score_source(comparison: Comparison) -> str:
@@ -47,21 +54,23 @@ def score_notes(comparison: Comparison) -> list[str]:
 
 def image_notes(statistics: Statistics, over_images: Mapping[str, ImageIntervals | None]) -> list[str]:
     """What the intervals over images mean, and what those over seeds do not, if there are some."""
-    blocks = next((found.blocks for found in over_images.values() if found is not None), 0)
-    if not blocks:
+    found = next(filter(None, over_images.values()), None)
+    if found is None:
         return []
+    single = found.blocks == found.images
+    drawn = "images" if single else f"blocks of neighbouring images, {found.images / found.blocks:.3g} on average,"
     gains = [statistics.gain(variant) for variant in statistics.comparison.others]
     over_seeds = any(gain is not None and gain.low is not None for gain in gains)
     seeds = "An interval over seeds tells of training anew and scoring on these same images; one over images tells of "
     notes = [
         (seeds if over_seeds else "An interval over images tells of ")
-        + f"scoring these same networks on other footage like this ({blocks} blocks of about {BLOCK} consecutive "
-        + "images were drawn anew). "
+        + f"scoring these same networks on other footage like this ({found.blocks} {drawn} were drawn anew). "
         + ("Neither tells of" if over_seeds else "It tells nothing of training anew, or of")
         + " other places or cameras."
     ]
-    missing = ", ".join(label for label, found in over_images.items() if found is None)
-    return notes + ([f"Not counted on the same images as the baseline: {missing}."] if missing else [])
+    missing = "; ".join(label for label, interval in over_images.items() if interval is None)
+    why = "Without an interval over images, for want of seeds or counted images that the baseline has, too"
+    return notes + ([f"{why}: {missing}."] if missing else [])
 
 
 def verdicts(entries: Sequence[MethodEntry], baseline: str) -> list[str]:

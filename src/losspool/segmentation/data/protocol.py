@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from reprlib import repr as short  # what a file holds may be endless
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,17 @@ class ClassInfo:
 
     name: str
     color: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, entry: Any) -> ClassInfo:
+        """From what a file holds, which may be anything: a ValueError if it is no class."""
+        try:
+            name, (red, green, blue) = entry["name"], entry["color"]
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f"{short(entry)} is no class with a name and a colour") from None
+        if not all(isinstance(channel, int) and 0 <= channel <= 255 for channel in (red, green, blue)):
+            raise ValueError(f"{short(entry['color'])} is no colour")
+        return cls(str(name), (red, green, blue))
 
 
 class Dataset(Protocol):
