@@ -69,7 +69,7 @@ def printed(command: str, folder: Path) -> str:
         words = shlex.split(command)
     except ValueError as error:
         raise UserError(f"{command}: {error}") from None
-    if "--format md" not in " ".join(words) or {"--out", "--help"} & set(words):
+    if "--format md" not in " ".join(words) or {"--out", "--help"} & {word.partition("=")[0] for word in words}:
         raise UserError(f"{command}: must have --format md and neither --out nor --help")
     before = Path.cwd()
     os.chdir(folder)

@@ -7,14 +7,16 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import yaml
 
-from losspool.lab.executors import executor
+from losspool.lab.executors import Outcome, executor
 from losspool.lab.executors.local import LocalExecutor
 from losspool.lab.executors.task import Task, run_task
 from losspool.lab.grid import read_grid
+from losspool.lab.runner import run_jobs
 from losspool.segmentation.config import METHODS
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.recipes import dump_config
@@ -165,6 +167,8 @@ def test_dry_run_lists_commands_and_writes_nothing(tmp_path, command):
         ({"runs": [{"method": "base", "train.lr": datetime.date(2020, 1, 1)}]}, "train.lr cannot be"),
         ({"runs": [{"method": "base", "train": {"lr": 1}}]}, "train cannot be"),
         ({"runs": [{"method": "lmp"}, {"method": "lmp", "loss.p": 1.3}]}, "'lmp-s0' and 'lmp-p1.3-s0' are the same"),
+        ({"runs": [{"method": "lmp", "data.workers": [0, 1]}]}, "are the same"),
+        ({"evaluate": [{"checkpoint": [500]}]}, "will have no checkpoint of step 500; train.keep_steps names those"),
         ({"evaluate": [{"scales": 1.0}]}, "scales must be a list"),
         ({"evaluate": [{"flip": "yes"}]}, "flip must be true or false"),
         ({"evaluate": [{"split": 3}]}, "split must be a text"),
@@ -246,7 +250,10 @@ def test_a_task_that_was_stopped_starts_nothing(tmp_path):
     assert (tmp_path / "logs" / "t.log").read_bytes() == b""
 
 
-def test_threads_and_gpus_are_shared_out(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("given", "gpus"), [(None, ("0", "1")), ("2,3", ("2", "3")), ("GPU-a, GPU-b", ("GPU-a", "GPU-b"))]
+)
+def test_threads_and_gpus_are_shared_out(given, gpus, tmp_path, monkeypatch):
     seen, both = [], threading.Barrier(2, timeout=10)
 
     def record(words, **options):
@@ -255,13 +262,47 @@ def test_threads_and_gpus_are_shared_out(tmp_path, monkeypatch):
         raise OSError("no more processes")
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if given is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
     monkeypatch.setattr("losspool.lab.executors.task.subprocess.Popen", record)
     local = LocalExecutor(2, gpus=2)
     local.start([task(tmp_path, ("train",), threads=3) for _ in range(2)])
     outcomes = [outcome for _ in range(2) for outcome in local.ended(5)]
     local.stop()
-    assert sorted(seen) == [("3", "0"), ("3", "1")]
+    assert sorted(seen) == [("3", gpu) for gpu in gpus]
     assert {outcome.message for outcome in outcomes} == {"cannot be started (no more processes)"}
+
+
+def test_steps_that_are_kept_may_be_evaluated(tmp_path):
+    overrides = {"train.steps": 10, "train.checkpoint_every": 4, "train.keep_last": 2, "train.keep_steps": [3]}
+    path = write_grid(tmp_path, overrides=overrides, evaluate=[{"checkpoint": [3, 8, 10, 10]}])
+    (job,) = read_grid(path).jobs(tmp_path / "out")
+    (wanted,) = job.evaluations
+    assert wanted.path(job).name.endswith("-3+8+10.json")
+    path = write_grid(tmp_path, overrides=overrides, evaluate=[{"checkpoint": [4]}])
+    with pytest.raises(UserError, match="base-s0 will have no checkpoint of step 4"):
+        read_grid(path).jobs(tmp_path / "out")
+
+
+def test_two_runners_of_one_folder_stop_apart(tmp_path):
+    class Recorder:
+        stops: ClassVar[list[Path]] = []
+
+        def start(self, tasks):
+            self.tasks = list(tasks)
+            self.stops.extend(task.stop for task in tasks)
+
+        def ended(self, timeout):
+            return [Outcome(task.name, 1, "no") for task in self.tasks]
+
+        def stop(self):
+            pass
+
+    made = read_grid(write_grid(tmp_path)).jobs(tmp_path / "out")
+    for _ in range(2):
+        run_jobs(made, Recorder(), threads=1, logs=tmp_path / "logs")
+    one, other = Recorder.stops
+    assert one != other
 
 
 def test_the_executor_of_that_name():

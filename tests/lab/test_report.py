@@ -237,9 +237,11 @@ def test_names_stay_text(tmp_path):
 
 
 def test_json_in_a_script():
-    text = escaped_json({"<>&": "\u2028\u2029é"})
-    assert text == '{"\\u003c\\u003e\\u0026":"\\u2028\\u2029é"}'
-    assert json.loads(text) == {"<>&": "\u2028\u2029é"}
+    data = {"<>&": "\u2028\u2029é\udcff"}  # the last is a byte of a file's name that is not UTF-8
+    text = escaped_json(data)
+    assert text == '{"\\u003c\\u003e\\u0026":"\\u2028\\u2029é\\udcff"}'
+    assert text.encode()
+    assert json.loads(text) == data
 
 
 def test_nothing_is_loaded_and_no_other_script_runs(lab):

@@ -86,6 +86,7 @@ def test_an_example_in_a_block_of_code_is_left_alone(folder):
         ("<!-- losspool", " <!-- losspool", "line 5 is no beginning or end of a place"),
         ("--kind methods", "--kind 'methods", "No closing quotation"),
         ("--format md", "--format md --out made", "must have --format md and neither --out nor --help"),
+        ("--format md", "--format md --out=made", "must have --format md and neither --out nor --help"),
         ("--format md", "", "must have --format md"),
         ("--kind", "--knd", "--knd"),
     ],

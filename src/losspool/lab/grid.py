@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from losspool.lab.records import meant
 from losspool.lab.variants import labels
 from losspool.segmentation.config import Config, EvaluateConfig
 from losspool.segmentation.errors import UserError
@@ -43,11 +44,17 @@ class Evaluated:
         """What ``scores`` may begin with: the file's name after its first word, as far as it is known."""
         return evaluation_name(self.split, self.settings, self._steps(job)).removeprefix("evaluation-")
 
+    @property
+    def listed(self) -> list[int]:
+        """The checkpoints, if they are named by their steps."""
+        steps = () if self.checkpoint in ("best", "last") else map(int, self.checkpoint.split(","))
+        return list(dict.fromkeys(steps))
+
     def _steps(self, job: Job) -> list[int]:
         if self.checkpoint == "best":
             best = _description(job.folder).get("best") or {}
             return [best["step"]] if "step" in best else []
-        return [job.config.train.steps] if self.checkpoint == "last" else list(map(int, self.checkpoint.split(",")))
+        return self.listed or [job.config.train.steps]
 
     def arguments(self, job: Job) -> tuple[str, ...]:
         """Of ``losspool``."""
@@ -113,17 +120,32 @@ class Grid:
         for name in names:
             if names.count(name) > 1:
                 raise UserError(f"{self.path}: {names.count(name)} runs are called {name!r}")
-        for job in jobs:
-            same = next(other for other in jobs if other.config == job.config)
+        known = labels([job.config for job in jobs])
+        runs: dict[tuple[str, int], Job] = {}
+        for job, label in zip(jobs, known, strict=True):
+            same = runs.setdefault((label, job.config.seed), job)
             if same is not job:
                 raise UserError(f"{self.path}: the runs {same.name!r} and {job.name!r} are the same")
             check_folder(job.folder, job.config, resume=True)
-        self._check_names(jobs)
+            self._check_steps(job)
+        self._check_names(jobs, known)
         return jobs
 
-    def _check_names(self, jobs: Sequence[Job]) -> None:
+    def _check_steps(self, job: Job) -> None:
+        """See now, not after days, that checkpoints to be evaluated will not have been deleted."""
+        train = job.config.train
+        saved = sorted({*range(train.checkpoint_every, train.steps, train.checkpoint_every), train.steps})
+        kept = {*train.keep_steps, *saved[-train.keep_last :]}
+        for each in job.evaluations if not job.trained else ():
+            for step in each.listed:
+                if step > train.steps or step not in kept:
+                    raise UserError(
+                        f"{self.path}: evaluate: {job.name} will have no checkpoint of step {step}; "
+                        "train.keep_steps names those that are kept"
+                    )
+
+    def _check_names(self, jobs: Sequence[Job], known: Sequence[str]) -> None:
         """See now, not after days, that there will be a baseline and scores of these names."""
-        known = labels([job.config for job in jobs])
         if self.baseline is not None and self.baseline not in known:
             there = ", ".join(map(repr, dict.fromkeys(known)))
             raise UserError(f"{self.path}: there is no baseline {self.baseline!r}; there are {there}")
@@ -131,7 +153,7 @@ class Grid:
             return
         for job in jobs:
             stems = [each.stem(job) for each in job.evaluations]
-            if sum(stem.startswith(self.scores) for stem in stems) != 1:
+            if len(meant(self.scores, stems)) != 1:
                 raise UserError(f"{self.path}: scores {self.scores!r} must begin one of the evaluations {stems}")
 
     def _combinations(self) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,10 +41,10 @@ def run_jobs(jobs: Sequence[Job], run_with: Executor, *, threads: int, logs: Pat
     Raises :class:`losspool.segmentation.interrupt.Interrupted` when a signal ended it early; nothing runs on then.
     """
     result, by_name = Result(), {job.name: job for job in jobs}
-    folder, stop = logs.absolute(), logs.absolute() / ".stop"
+    folder = logs.absolute()
+    stop = folder / f".stop-{secrets.token_hex(8)}"  # of this runner: another one may have the same folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        stop.unlink(missing_ok=True)  # of a runner that was killed while it stopped
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror})") from None
     tasks = {

@@ -60,7 +60,8 @@ def run_task(task: Task, gpu: int | None = None) -> Outcome:
     """Run the commands to the end, to the first that fails, or until somebody asks to stop."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(task.threads)}
     if gpu is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        given = os.environ.get("CUDA_VISIBLE_DEVICES")  # on a machine that is shared, the user's own ones
+        environment["CUDA_VISIBLE_DEVICES"] = given.split(",")[gpu].strip() if given else str(gpu)
     task.log.parent.mkdir(parents=True, exist_ok=True)
     code = 0
     with open(task.log, "ab") as log:

@@ -46,7 +46,8 @@ def write_report(comparison: Comparison, path: Path) -> Path:
 def escaped_json(data: Any) -> str:
     """JSON that can stand in a ``<script>`` element: no name in it can end the element or open a comment."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    # Surrogates are names of files that are not UTF-8: nothing could be written with them.
+    return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _page(data: Any) -> str:
