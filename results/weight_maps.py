@@ -22,9 +22,9 @@ from losspool.lab import style
 from losspool.segmentation.config import LossConfig
 from losspool.segmentation.data.protocol import Dataset, Pixels
 from losspool.segmentation.errors import UserError
-from losspool.segmentation.inference import Trained, check_classes, load_one, predictor, run_folder
+from losspool.segmentation.inference import Trained, load_one, predictor, run_folder
 from losspool.segmentation.pictures import heat_image, palette_image
-from losspool.segmentation.runs import split_of
+from losspool.segmentation.runs import check_classes, split_of
 from losspool.segmentation.sources import of_split
 from losspool.segmentation.weight_maps import Weigher, WeightMap
 
@@ -91,7 +91,7 @@ def make(runs: Sequence[Path], checkpoints: Sequence[str], split: str, names: Se
         raise UserError(f"{runs[-1]}: the last run must pool its loss, and it has the loss {last.config.loss.name!r}")
     dataset = split_of(last.config, split)
     for trained in networks:
-        check_classes(trained, dataset)
+        check_classes(trained.classes, dataset)
     shown = examples(dataset, names)
     titles = [f"{each.config.method}, step {each.step}" for each in networks]
     for title in titles:

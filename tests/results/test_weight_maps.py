@@ -35,7 +35,10 @@ def test_the_plain_run_is_weighed_with_the_loss_of_the_other(runs):
     dataset = split_of(network.config, "val")
     (shown,) = weight_maps.examples(dataset, dataset.names[:1])
     (found,) = weight_maps.weigh(network, LossConfig("lmp", 1.3, "25%"), [shown])
-    coarse = weight_maps.predictor(network, network.config.evaluate).coarse(shown.image)
+    with torch.no_grad():
+        coarse = network.model.module(
+            network.model.spec.preprocessing.apply(torch.from_numpy(np.array(shown.image))[None])
+        )
     labels = torch.from_numpy(shown.label.copy())[None].long()
     stats = losspool.PoolingStats()
     losspool.upsampled_cross_entropy(coarse, labels, p=1.3, m=0.25, ignore_index=255, stats=stats)

@@ -49,6 +49,21 @@ def test_cross_entropy(batch):
     torch.testing.assert_close(result.weights.sum(), torch.tensor(2.0))
 
 
+@pytest.mark.parametrize(
+    "name", ["cross_entropy", "lmp", "bootstrapping", "focal", "random_pixels", "median_frequency"]
+)
+def test_with_a_stride_labels_end_within_the_last_cells(batch, name):
+    """5×6 cells of 4×4 pixels, of which 19×23 are there: what a deconvolution of stride 4 gives, cut to size."""
+    logits, labels, _ = batch
+    full = F.interpolate(logits, (20, 24), mode="bilinear", align_corners=False)[:, :, :19, :23]
+    weights = np.linspace(0.5, 2, CLASSES) if name == "median_frequency" else None
+    result = Criterion(LossConfig(name), weights, stride=4)(logits, labels, [1, 2])
+    expected = Criterion(LossConfig(name), weights)(full, labels, [1, 2])
+    check(result, expected.loss, logits)
+    assert torch.equal(result.prediction, full.argmax(1))
+    torch.testing.assert_close(result.weights, expected.weights, rtol=1e-4, atol=1e-7)
+
+
 def test_the_plain_loss_over_the_batch_is_torchs(batch):
     logits, labels, full = batch
     result = Criterion(LossConfig("cross_entropy", scope="batch"))(logits, labels)

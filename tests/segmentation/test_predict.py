@@ -181,7 +181,9 @@ def test_sources_of_a_folder(tmp_path):
 def expected_weights(run, dataset, index, **options):
     """Of an image, by the plain function on the enlarged logits; times the number of valid pixels."""
     trained = load(run, 5, "tiny_model.build")
-    coarse = predictor(trained, trained.config.evaluate).coarse(dataset.image(index))
+    image = torch.from_numpy(np.array(dataset.image(index)))[None]
+    with torch.no_grad():
+        coarse = trained.model.module(trained.model.spec.preprocessing.apply(image))
     label = torch.from_numpy(dataset.label(index).copy()).long()
     logits = F.interpolate(coarse, label.shape, mode="bilinear")
     losses = F.cross_entropy(logits, label[None], ignore_index=255, reduction="none")
@@ -255,7 +257,7 @@ def test_the_weights_of_the_other_losses(tmp_path, command, name):
 
 def test_weights_need_a_label(tmp_path, run, photos, command):
     result = command("predict", run.path, photos / "a b.png", "--weights", "--out", tmp_path / "out", *MODEL)
-    assert_mistake(result, "a b.png: not in the val and train data of the run, so it has no label")
+    assert_mistake(result, "a b.png: not in data/val and data/train, so it has no label")
     (tmp_path / "data/labels/val/002.png").unlink()
     out = ("--weights", "--out", tmp_path / "out", *MODEL)
     assert_mistake(command("predict", run.path, "--name", "002", *out), "images/val/002.png: this image has no label")

@@ -123,16 +123,37 @@ def test_zoom_is_the_scale_of_training(network):
 
 
 def test_deeplab_on_an_image_of_odd_size():
+    """Its cells are of 16 pixels, of which the image cuts the last ones."""
     torch.manual_seed(1)
     model = build_model("deeplabv2_mobilenetv2", CLASSES, output_stride=16)
     enliven(model.module)
     image = Image.fromarray(random_image(65, 131, seed=5))
-    found = Predictor(model.module, model.spec.preprocessing, config=EvaluateConfig("efficient"))(image)
-    parts = [
-        full_map(coarse_map(model.module, image.crop((left, 0, right, 65))), (65, right - left))
-        for left, right in rectangles(131, "efficient")
-    ]
+    config = EvaluateConfig("efficient")
+    found = Predictor(model.module, model.spec.preprocessing, stride=16, config=config)(image)
+    parts = []
+    for left, right in rectangles(131, "efficient"):
+        coarse = coarse_map(model.module, image.crop((left, 0, right, 65)))
+        assert coarse.shape[2] == 5
+        parts.append(full_map(coarse, (80, 16 * coarse.shape[3]))[:, :65, : right - left])
     assert_labels(found, torch.cat(parts, 2))
+
+
+@pytest.mark.parametrize("size", [(64, 96), (65, 97), (71, 90), (79, 111)])
+@pytest.mark.parametrize(("zoom", "flip"), [(1.0, False), (1.0, True), (2.0, False), (0.5, True)])
+def test_a_cell_stands_for_the_same_place_in_images_of_every_size(size, zoom, flip):
+    """A network of stride 8 that looks at pixel 8i: it is off by 3.5 pixels of its own, everywhere, in every image."""
+    height, width = size
+    ramp = np.stack(np.broadcast_arrays(np.arange(height)[:, None], np.arange(width)), 2)
+    image = Image.fromarray(np.concatenate([ramp, ramp[:, :, :1] * 0], 2).astype(np.uint8))
+    exact = Preprocessing((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), scale=1.0, bgr=False)
+    predict = Predictor(lambda x: x[:, :, ::8, ::8], exact, stride=8, zoom=zoom)
+    found = torch.cat([rows for _, rows in predict._strips(image, slice(0, width), 1.0, flip)], 1)
+    inside = np.s_[int(8 / zoom) + 8 : -int(8 / zoom) - 8]
+    down, across = (found[axis].numpy() - ramp[:, :, axis] for axis in (0, 1))
+    off = 3.5 / zoom
+    rounding = 0.02 if zoom == 1 else 0.6  # a ramp of another size has whole levels, too
+    np.testing.assert_allclose(down[inside, inside], -off, atol=rounding)
+    np.testing.assert_allclose(across[inside, inside], off if flip else -off, atol=rounding)
 
 
 @pytest.mark.parametrize("size", [(7, 5), (64, 48), (100, 90), (3, 200), (1, 1)])
@@ -140,7 +161,7 @@ def test_strips_are_rows_of_the_enlarged_map(size, monkeypatch):
     monkeypatch.setattr("losspool.segmentation.strips._CPU_STRIP", 700)
     coarse = torch.randn(1, CLASSES, 7, 5, generator=torch.Generator().manual_seed(0))
     columns = slice(size[1] // 3, size[1])
-    expected = enlarge(coarse, size)[0, :, :, columns]
+    expected = enlarge(coarse, size, None)[0, :, :, columns]
     made = list(strips(coarse, size, columns))
     assert [row for rows, _ in made for row in range(rows.start, rows.stop)] == list(range(size[0]))
     assert all(logits.numel() <= max(700, CLASSES * expected.shape[2]) for _, logits in made)

@@ -9,6 +9,7 @@ A compiler fuses the whole tensor's work by itself; for it the same is written w
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from losspool import _device
 from losspool.ops.first_order import first_order
-from losspool.ops.logits import CoarseLogits, FullLogits, working_dtype
+from losspool.ops.logits import CoarseLogits, FullLogits, ruled_out, without_infinity, working_dtype
 from losspool.ops.pooling import Pooled, Setting, combine, pool
 
 
@@ -54,7 +55,9 @@ def pooled_cross_entropy(
         return _BlockwiseCrossEntropy.apply(logits, target, class_weight, pixel, enlargement, setting, predict)
     if enlargement is not None:
         size, align = (enlargement.height, enlargement.width), enlargement.align_corners
-        logits = F.interpolate(logits.to(working_dtype(logits)), size, mode="bilinear", align_corners=align).flatten(2)
+        finite = without_infinity(logits.to(working_dtype(logits)))
+        logits = F.interpolate(finite, size, mode="bilinear", align_corners=align).flatten(2)
+        logits = logits.masked_fill(ruled_out(logits), -math.inf)
     return _FusedCrossEntropy.apply(logits, target.long(), class_weight, pixel, setting, predict)
 
 

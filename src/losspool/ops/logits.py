@@ -97,15 +97,17 @@ class CoarseLogits:
         begin, end = place.rows
         low, high = self._coarse_rows(begin, end)
         coarse = self._logits[place.images, :, low:high].to(self._rows.dtype)
-        # A class that is ruled out by -inf stays so, but 0·(-inf) would rule out everything.
-        coarse = coarse.clamp(min=torch.finfo(coarse.dtype).min / 4)
-        wide = F.interpolate(coarse, (high - low, self._size[1]), mode="bilinear", align_corners=self._align)
+        wide = F.interpolate(
+            without_infinity(coarse), (high - low, self._size[1]), mode="bilinear", align_corners=self._align
+        )
         rows = self._rows[low:high, begin:end]
         out = self.scratch.first(torch.Size((*wide.shape[:2], end - begin, wide.shape[3])))
         if _device.host_may_look(wide) and bool(wide.sum().isfinite()):
             torch.matmul(rows.T, wide, out=out)
         else:
             _blend(rows, wide, out)
+        if not _device.host_may_look(coarse) or bool((coarse == -math.inf).any()):
+            out.masked_fill_(ruled_out(out), -math.inf)
         return out.flatten(2)
 
     def gradient(self) -> Tensor:
@@ -135,6 +137,16 @@ class CoarseLogits:
             scale = coarse / height
             first, last = (begin + 0.5) * scale - 0.5, (end - 0.5) * scale - 0.5
         return max(math.floor(first - 1e-3), 0), min(math.floor(last + 1e-3) + 2, coarse)
+
+
+def without_infinity(logits: Tensor) -> Tensor:
+    """For an enlargement: 0·(-inf), of a class that is ruled out somewhere else, would be NaN."""
+    return logits.clamp(min=torch.finfo(logits.dtype).min / 4)
+
+
+def ruled_out(enlarged: Tensor) -> Tensor:
+    """Where -inf was, under whatever share of a pixel: no other logits are so low."""
+    return enlarged < torch.finfo(enlarged.dtype).min * 2.0**-40
 
 
 def _blend(rows: Tensor, wide: Tensor, out: Tensor) -> None:

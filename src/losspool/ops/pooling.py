@@ -47,8 +47,12 @@ def _pool(losses: Tensor, setting: Setting) -> Pooled:
     return Pooled(solution.value, weights, solution.alpha, solution.tau, solution.valid)
 
 
+# torch 2.4 cannot read it from annotations that are text.
+_SCHEMA = "(Tensor losses, float p, float m, bool share) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+
+
 # An operator is a black box to torch.compile: the CPU's search may stop as soon as it is done.
-@torch.library.custom_op("losspool::pool", mutates_args=())
+@torch.library.custom_op("losspool::pool", mutates_args=(), schema=_SCHEMA)
 def _pool_operator(losses: Tensor, p: float, m: float, share: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     return _pool(losses, Setting(p, m, share, None, True))
 

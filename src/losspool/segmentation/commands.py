@@ -72,9 +72,9 @@ def predict(
 
     from losspool.segmentation.console import plain, say
     from losspool.segmentation.errors import UserError
-    from losspool.segmentation.inference import changed, check_classes, load_one, predictor, run_folder
+    from losspool.segmentation.inference import changed, load_one, predictor, run_folder
     from losspool.segmentation.predict import parse_formats, predict_images
-    from losspool.segmentation.runs import split_of
+    from losspool.segmentation.runs import check_classes, split_of
     from losspool.segmentation.sources import of_files, of_split, with_labels
     from losspool.segmentation.weight_maps import WeightMap, weigher_of, weight_table, weight_words
 
@@ -87,12 +87,15 @@ def predict(
     kinds = parse_formats(formats or ["palette", "overlay"], trained.classes, weights)
     if source is None:
         dataset = split_of(config, split or config.data.val)
-        check_classes(trained, dataset)
+        check_classes(trained.classes, dataset)
         sources = of_split(dataset, name or [], weights)
     else:
         sources = of_files(source, out)
         if weights:
-            sources = with_labels(sources, config, [split] if split else [config.data.val, config.data.train])
+            datasets = [split_of(config, each) for each in ([split] if split else [config.data.val, config.data.train])]
+            for dataset in datasets:
+                check_classes(trained.classes, dataset)
+            sources = with_labels(sources, datasets)
     predict_image = predictor(trained, changed(config.evaluate, tiling=tiling, scales=scales, flip=flip))
     weigh = weigher_of(config, predict_image) if weights else None
     output = Console(highlight=False)

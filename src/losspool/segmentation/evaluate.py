@@ -30,6 +30,8 @@ class Predictor:
     Args:
         network: a module in evaluation mode, on ``device``: images (B, 3, H, W) to logits (B, C, h, w).
         preprocessing: the network's.
+        stride: the network's, if its cells are of so many pixels; None where all that is known is that its logits
+            are of the whole image.
         zoom: the scale at which it saw images in training.
         config: tiles, scales and flips.
         device: where to compute.
@@ -40,12 +42,14 @@ class Predictor:
         network: Callable[[Tensor], Any],
         preprocessing: Preprocessing,
         *,
+        stride: int | None = None,
         zoom: float = 1.0,
         config: EvaluateConfig | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         self._network = network
         self._preprocessing = preprocessing
+        self._stride = stride
         self._zoom = zoom
         self._config = config or EvaluateConfig()
         self.device = torch.device(device)
@@ -61,9 +65,9 @@ class Predictor:
         return out
 
     @torch.no_grad()
-    def coarse(self, image: Image.Image) -> Tensor:
-        """(1, C, h, w): the network's own logits of the whole image."""
-        return self._logits(image, 1.0, False)
+    def logits(self, image: Image.Image) -> Tensor:
+        """(1, C, H, W): of the whole image, in one pass."""
+        return torch.cat([logits for _, logits in self._strips(image, slice(0, image.width))], 1)[None]
 
     def _labels(self, part: Image.Image, kept: slice) -> Pixels:
         """(H, kept): of a tile. A function of its own, so that nothing of a tile outlives it."""
@@ -75,15 +79,14 @@ class Predictor:
 
     def _scores(self, part: Image.Image, kept: slice) -> Iterator[tuple[slice, Tensor]]:
         """Strips of rows: the logits (C, rows, kept); of several passes, the sum of their probabilities."""
-        size = (part.height, part.width)
         flips = (False, True) if self._config.flip else (False,)
         passes = [(scale, flip) for scale in self._config.scales for flip in flips]
         if len(passes) == 1:
-            yield from strips(self._logits(part, *passes[0]), size, kept)
+            yield from self._strips(part, kept, *passes[0])
             return
         total: Tensor | None = None
         for scale, flip in passes:
-            for rows, logits in strips(self._logits(part, scale, flip), size, kept):
+            for rows, logits in self._strips(part, kept, scale, flip):
                 if total is None:
                     total = logits.new_zeros(logits.shape[0], part.height, logits.shape[2])
                 total[:, rows] += logits.softmax(0)
@@ -91,19 +94,23 @@ class Predictor:
         for rows in row_strips(total, part.height):
             yield rows, total[:, rows]
 
-    def _logits(self, part: Image.Image, scale: float, flip: bool) -> Tensor:
-        zoom = scale * self._zoom
+    def _strips(
+        self, part: Image.Image, kept: slice, scale: float = 1.0, flip: bool = False
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Of one pass: strips of the part's rows, and their logits (C, rows, kept)."""
+        size, zoom = (part.height, part.width), scale * self._zoom
         if zoom != 1:
-            size = (max(round(part.width * zoom), 1), max(round(part.height * zoom), 1))
-            part = part.resize(size, Image.Resampling.BILINEAR)
+            resized = (max(round(part.width * zoom), 1), max(round(part.height * zoom), 1))
+            part = part.resize(resized, Image.Resampling.BILINEAR)
         pixels = torch.from_numpy(np.array(part)).to(self.device)  # (H, W, 3)
         if flip:
             pixels = pixels.flip(1)
         # As one long row: an image three pixels high could be read as one with the channels first.
         ready = self._preprocessing.apply(pixels.reshape(1, 1, -1, 3)).view(1, 3, part.height, part.width)
-        logits = self._network(ready)
-        assert isinstance(logits, Tensor)
-        return logits.float().flip(3) if flip else logits.float()
+        coarse = self._network(ready)
+        assert isinstance(coarse, Tensor)
+        cells = None if self._stride is None else (part.height / self._stride, part.width / self._stride)
+        return strips(coarse.float(), size, kept, cells=cells, flip=flip)
 
 
 @dataclass

@@ -18,11 +18,11 @@ from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.console import plain, progress_bar
 from losspool.segmentation.data.broken import Teller
 from losspool.segmentation.evaluate import Scores, score
-from losspool.segmentation.inference import check_classes, load, predictor
+from losspool.segmentation.inference import load, predictor
 from losspool.segmentation.journal import source_commit
 from losspool.segmentation.json_file import write_json
 from losspool.segmentation.recipes import load_config
-from losspool.segmentation.runs import RunFolder, split_of
+from losspool.segmentation.runs import RunFolder, check_classes, split_of
 from losspool.segmentation.storage import replacing
 
 FORMAT = 1
@@ -111,7 +111,7 @@ def evaluate_run(
     tell = Teller()
     for step in dict.fromkeys(steps):
         trained = load(folder, step, trusted_model)
-        check_classes(trained, dataset)
+        check_classes(trained.classes, dataset)
         with progress_bar() as progress:
             task = progress.add_task(plain(f"Step {step} on {dataset.name}"), total=len(dataset))
             advance = partial(progress.advance, task)

@@ -42,13 +42,14 @@ class Exported(nn.Module):
         super().__init__()
         self.network = model.module
         self._preprocessing = model.spec.preprocessing
+        self._stride = model.spec.output_stride
 
     def forward(self, images: Tensor) -> Tensor:
         batch, height, width, channels = images.shape
         # As one long row, so that no height could be taken for the channels.
         row = images.reshape(batch, 1, height * width, channels)
         ready = self._preprocessing.apply(row).view(batch, channels, height, width)
-        return enlarge(cast(Tensor, self.network(ready)).float(), (height, width))
+        return enlarge(cast(Tensor, self.network(ready)).float(), (height, width), self._stride)
 
 
 def parse_size(text: str) -> tuple[int, int]:

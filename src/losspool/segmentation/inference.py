@@ -12,7 +12,7 @@ from torch import Tensor
 from losspool.segmentation.checkpoint import checkpoint_path, fitting, read_checkpoint
 from losspool.segmentation.config import Config, EvaluateConfig
 from losspool.segmentation.data.files import existing_folder
-from losspool.segmentation.data.protocol import ClassInfo, Dataset
+from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.evaluate import Predictor
 from losspool.segmentation.models import Model, ModelSpec, build_from_spec, unet
@@ -88,14 +88,8 @@ def predictor(trained: Trained, settings: EvaluateConfig) -> Predictor:
         return model.check_logits(module(images), images)
 
     zoom = trained.config.data.zoom
-    return Predictor(network, model.spec.preprocessing, zoom=zoom, config=settings, device=device)
-
-
-def check_classes(trained: Trained, dataset: Dataset) -> None:
-    """The data must have the classes that the network was trained on, in the same order."""
-    known, found = ([info.name for info in classes] for classes in (trained.classes, dataset.classes))
-    if known != found:
-        raise UserError(f"{dataset.name}: its classes are {', '.join(found)}, the network's are {', '.join(known)}")
+    spec = model.spec
+    return Predictor(network, spec.preprocessing, stride=spec.output_stride, zoom=zoom, config=settings, device=device)
 
 
 def _model(name: str, output_stride: int | None) -> str:

@@ -136,10 +136,15 @@ def _write(path: Path, description: dict[str, Any]) -> None:
 
 def source_commit() -> str | None:
     """Of losspool's own source, with a + if it was changed; None where it is installed without its history."""
-    here = Path(__file__).parent
+    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None  # installed into somebody else's repository, whose history this is not
+    return _git("describe", "--always", "--abbrev=40", "--dirty=+", "--match=")
+
+
+def _git(*words: str) -> str | None:
+    """What it says in the folder of this file; None if it fails, or says nothing."""
     try:
-        command = ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--match="]
-        head = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=10)
+        done = subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return head.stdout.strip() or None if head.returncode == 0 else None
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -17,7 +17,7 @@ import losspool
 from losspool.segmentation.config import LossConfig
 from losspool.segmentation.data.index import ClassIndex
 from losspool.segmentation.data.protocol import IGNORE
-from losspool.segmentation.models.deeplab import ALIGN_CORNERS, enlarge
+from losspool.segmentation.models.deeplab import ALIGN_CORNERS, covered, enlarge
 
 
 @dataclass
@@ -43,9 +43,12 @@ class Criterion(nn.Module):
 
     class_weights: Tensor | None
 
-    def __init__(self, config: LossConfig, class_weights: NDArray[np.float64] | None = None) -> None:
+    def __init__(
+        self, config: LossConfig, class_weights: NDArray[np.float64] | None = None, stride: int | None = None
+    ) -> None:
+        """``stride`` is the network's, see :func:`losspool.segmentation.models.enlarge`."""
         super().__init__()
-        self._config = config
+        self._config, self._stride = config, stride
         weights = None if class_weights is None else torch.from_numpy(class_weights).float()
         self.register_buffer("class_weights", weights, persistent=False)
 
@@ -63,10 +66,12 @@ class Criterion(nn.Module):
             p, m = math.inf, 1.0
         if name == "random_pixels":
             target = random_pixels(labels, self._config.share, seeds)
+        height, width = labels.shape[1:]
+        bottom, right = covered(logits, (height, width), self._stride)
         stats = losspool.PoolingStats()
         loss = losspool.upsampled_cross_entropy(
             logits,
-            target,
+            F.pad(target, (0, right - width, 0, bottom - height), value=IGNORE),
             p=p,
             m=m,
             weight=self.class_weights,
@@ -76,14 +81,14 @@ class Criterion(nn.Module):
             stats=stats,
             align_corners=ALIGN_CORNERS,
         )
-        weights = cast(Tensor, stats.weights)
+        weights = cast(Tensor, stats.weights)[:, :height, :width]
         if self.class_weights is not None:
             weights = weights * self.class_weights[labels.long().clamp(max=len(self.class_weights) - 1)]
-        return LossResult(loss, cast(Tensor, stats.prediction), weights, stats)
+        return LossResult(loss, cast(Tensor, stats.prediction)[:, :height, :width], weights, stats)
 
     def _focal(self, logits: Tensor, labels: Tensor) -> LossResult:
         """(1 - q)^γ times the cross-entropy, q the probability of the label (Lin et al., 2017)."""
-        full = enlarge(logits.float(), (labels.shape[1], labels.shape[2]))
+        full = enlarge(logits.float(), (labels.shape[1], labels.shape[2]), self._stride)
         valid = labels != IGNORE
         entropy = F.cross_entropy(
             full,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from losspool.segmentation.checkpoint import checkpoint_path, read_checkpoint, steps_in
 from losspool.segmentation.config import Config
-from losspool.segmentation.data.protocol import Dataset
+from losspool.segmentation.data.protocol import ClassInfo, Dataset
 from losspool.segmentation.data.registry import GENERATED, open_dataset
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.journal import read_metrics, status
@@ -46,6 +46,13 @@ class RunFolder:
     @property
     def previews(self) -> Path:
         return self.path / "previews"
+
+
+def check_classes(known: Sequence[ClassInfo], dataset: Dataset) -> None:
+    """The data must have the classes that the network was trained on, in the same order."""
+    network, found = ([info.name for info in classes] for classes in (known, dataset.classes))
+    if network != found:
+        raise UserError(f"{dataset.name}: its classes are {', '.join(found)}, the network's are {', '.join(network)}")
 
 
 def split_of(config: Config, split: str) -> Dataset:

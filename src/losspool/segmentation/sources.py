@@ -10,13 +10,11 @@ from pathlib import Path
 
 from PIL import Image
 
-from losspool.segmentation.config import Config
 from losspool.segmentation.data.files import FileDataset, images_below
 from losspool.segmentation.data.images import SUFFIXES, read_image
 from losspool.segmentation.data.pairs import read_pair
 from losspool.segmentation.data.protocol import Dataset, Pixels
 from losspool.segmentation.errors import UserError
-from losspool.segmentation.runs import split_of
 
 
 @dataclass(frozen=True)
@@ -59,11 +57,10 @@ def of_split(dataset: Dataset, names: Sequence[str], labelled: bool) -> list[Sou
     return [_of_dataset(dataset, places[name], labelled) for name in dict.fromkeys(names or dataset.names)]
 
 
-def with_labels(sources: Iterable[Source], config: Config, splits: Iterable[str]) -> list[Source]:
-    """Files that are images of the run's data, with the labels they have there."""
+def with_labels(sources: Iterable[Source], datasets: Sequence[Dataset]) -> list[Source]:
+    """Files that are images of these, with the labels they have there."""
     known: dict[Path, tuple[Dataset, int]] = {}
-    for split in splits:
-        dataset = split_of(config, split)
+    for dataset in datasets:
         if isinstance(dataset, FileDataset):
             known |= {pair.image.resolve(): (dataset, index) for index, pair in enumerate(dataset.pairs)}
     found = []
@@ -71,7 +68,7 @@ def with_labels(sources: Iterable[Source], config: Config, splits: Iterable[str]
         place = known.get(source.path.resolve()) if source.path else None
         if place is None:
             raise UserError(
-                f"{source.path}: not in the {' and '.join(splits)} data of the run, so it has no label; "
+                f"{source.path}: not in {' and '.join(each.name for each in datasets)}, so it has no label; "
                 f"name an image of its data with --split and --name"
             )
         dataset, index = place

@@ -23,6 +23,7 @@ from losspool.segmentation.console import progress_bar, say
 from losspool.segmentation.data.augment import Augmentation
 from losspool.segmentation.data.broken import Teller
 from losspool.segmentation.data.index import class_index
+from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import BrokenFileError, UserError
 from losspool.segmentation.evaluate import Predictor, Scores, score
 from losspool.segmentation.interrupt import Interrupt, Interrupted
@@ -34,7 +35,15 @@ from losspool.segmentation.observation import Observation, observe
 from losspool.segmentation.previews import Previews
 from losspool.segmentation.processes import gathered, join
 from losspool.segmentation.recipes import dump_config
-from losspool.segmentation.runs import RunFolder, check_folder, check_unsaved, claimed, split_of, write_config
+from losspool.segmentation.runs import (
+    RunFolder,
+    check_classes,
+    check_folder,
+    check_unsaved,
+    claimed,
+    split_of,
+    write_config,
+)
 from losspool.segmentation.sampling import CropSampler, DrawStream
 from losspool.segmentation.state import State
 from losspool.segmentation.storage import sweep
@@ -86,7 +95,7 @@ class Trainer:
         if self.model.spec.by_path:
             self.model.try_on(*config.data.crop)
         self._class_weights = class_weights(config.loss.name, index)
-        self.criterion = Criterion(config.loss, self._class_weights).to(fabric.device)
+        self.criterion = Criterion(config.loss, self._class_weights, self.model.spec.output_stride).to(fabric.device)
         self.previews = Previews(self.folder.previews, self.val_data, config.train.previews, broken)
         self.metrics = MetricsFile(self.folder.metrics)
 
@@ -102,7 +111,7 @@ class Trainer:
         self._first_rates = [group["lr"] for group in optimizer.param_groups]
         network = cast(nn.Module, torch.compile(module)) if config.train.compile else module
         self.network, self.optimizer = fabric.setup(network, optimizer)
-        self.state, self.window = State(), Observation.nothing(len(self.data.classes), fabric.device)
+        self.state, self.window = State(), self._no_window()
         if stored is not None:
             self._restore(stored)
         check_prefetch(config.data.workers, config.sampling.lag)
@@ -239,7 +248,7 @@ class Trainer:
             "time": {"seconds": round(self.state.seconds, 3), "compute": round(self.state.compute, 3)},
         }
         self._write(entry)
-        self.window = Observation.nothing(len(self.data.classes), self.fabric.device)
+        self.window = self._no_window()
         return entry
 
     def _validate_or_save(self, interrupt: Interrupt) -> None:
@@ -270,6 +279,7 @@ class Trainer:
         predict = Predictor(
             module,
             self.model.spec.preprocessing,
+            stride=self.model.spec.output_stride,
             zoom=self.config.data.zoom,
             config=self.config.evaluate,
             device=self.fabric.device,
@@ -297,6 +307,10 @@ class Trainer:
 
         broken = None if scores.broken is None else self._name(scores.broken)
         return Scores(total(scores.matrix), total(scores.looks), broken)
+
+    def _no_window(self) -> Observation:
+        """On the CPU, where the sums over ranks end."""
+        return Observation.nothing(len(self.data.classes), torch.device("cpu"))
 
     def _name(self, broken: list[BrokenFileError]) -> list[BrokenFileError]:
         """Tell of the broken files that any rank met, and return them."""
@@ -357,11 +371,13 @@ class Trainer:
         if stored is not None:
             with fitting(self.folder.checkpoints, "the run"):
                 spec = ModelSpec.from_dict(stored["spec"])
+                known = tuple(map(ClassInfo.of, stored["classes"]))
             if (spec.name, spec.num_classes) != (config.name, classes):
                 raise UserError(
                     f"{self.folder.path}: its checkpoint is of {spec.name} with {spec.num_classes} classes, "
                     f"the run is of {config.name} with {classes}"
                 )
+            check_classes(known, self.data)
             return build_from_spec(spec)
         torch.manual_seed(self.config.seed)
         model = build_model(

@@ -72,7 +72,7 @@ class Weigher:
     def __call__(self, image: Image.Image, label: Pixels, seed: int) -> WeightMap:
         """``seed`` decides which pixels a loss takes that draws them."""
         labels = torch.from_numpy(label.copy())[None].to(self._predict.device)
-        result = self._criterion(self._predict.coarse(image), labels, [seed])
+        result = self._criterion(self._predict.logits(image), labels, [seed])
         valid = int((label != IGNORE).sum())
         weights = (result.weights[0].double() * valid).float().cpu().numpy()
         if not self._pools:

@@ -128,14 +128,17 @@ def test_the_head_sums_four_branches(output_stride, rates):
 
 def test_enlargement_is_bilinear_between_the_middles_of_cells():
     assert ALIGN_CORNERS is False  # recipes and checkpoints rely on it
-    row = enlarge(torch.tensor([0.0, 1.0]).view(1, 1, 1, 2), (1, 8))[0, 0, 0]
-    assert row.tolist() == [0, 0, 0.125, 0.375, 0.625, 0.875, 1, 1]
+    cells = torch.tensor([0.0, 1.0]).view(1, 1, 1, 2)
+    whole = [0, 0, 0.125, 0.375, 0.625, 0.875, 1, 1]
+    assert enlarge(cells, (1, 8), None)[0, 0, 0].tolist() == whole
+    for width in range(1, 9):  # with a stride an image ends within a cell
+        assert enlarge(cells, (1, width), 4)[0, 0, 0].tolist() == whole[:width]
 
 
 def test_the_loss_enlarges_as_predictions_do():
     logits, target = torch.randn(2, 4, 5, 6), torch.randint(4, (2, 33, 40))
     loss = losspool.upsampled_cross_entropy(logits, target, align_corners=ALIGN_CORNERS)
-    torch.testing.assert_close(loss, losspool.cross_entropy(enlarge(logits, (33, 40)), target))
+    torch.testing.assert_close(loss, losspool.cross_entropy(enlarge(logits, (33, 40), None), target))
 
 
 @pytest.mark.parametrize("build", [lambda: ResNet(34), lambda: ResNet(18, 4), lambda: ResNet(18, 8, "pytorch")])

@@ -96,7 +96,7 @@ def read_values(path: Path) -> NDArray[np.unsignedinteger]:
     """A label file as it is: (H, W) values of an index, palette or 16-bit file, (H, W, 3) of a colour one."""
     with opened(path) as image:
         tile = getattr(image, "tile", None)
-        raw = str(tile[0].args) if tile else ""
+        raw = str(tile[0][3]) if tile else ""  # its arguments; before Pillow 11 they have no name
         if image.mode in ("L", "P", "I;16", "I;16B"):
             values = cast("NDArray[np.unsignedinteger]", np.asarray(image))
             return values // np.uint8(_STRETCHED[raw]) if raw in _STRETCHED else values

@@ -24,9 +24,20 @@ the image and depend on its size, unless that is a multiple of the stride plus o
 """
 
 
-def enlarge(logits: Tensor, size: tuple[int, int]) -> Tensor:
-    """Coarse logits (B, C, h, w) at the size (H, W) of the image, bilinearly."""
-    return F.interpolate(logits, size, mode="bilinear", align_corners=ALIGN_CORNERS)
+def covered(logits: Tensor, size: tuple[int, int], stride: int | None) -> tuple[int, int]:
+    """The height and width that the cells of coarse logits (B, C, h, w) stand for: with a stride that many pixels each.
+
+    An image whose size is no multiple of the stride ends within the last cells. Were all of them squeezed into it, they
+    would stand for other places the farther they are from its first corner. Without a stride nothing is known but that
+    the logits are of the whole image.
+    """
+    return size if stride is None else (logits.shape[2] * stride, logits.shape[3] * stride)
+
+
+def enlarge(logits: Tensor, size: tuple[int, int], stride: int | None) -> Tensor:
+    """Coarse logits (B, C, h, w) at the size (H, W) of the image, bilinearly, see :func:`covered`."""
+    full = F.interpolate(logits, covered(logits, size, stride), mode="bilinear", align_corners=ALIGN_CORNERS)
+    return full[:, :, : size[0], : size[1]]
 
 
 class ASPP(nn.Module):
