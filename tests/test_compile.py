@@ -94,6 +94,19 @@ def test_void_and_not_finite():
     assert (gradient == 0).all()
 
 
+def test_a_class_that_is_ruled_out_of_enlarged_logits():
+    criterion = UpsampledCrossEntropyLoss(ignore_index=255)
+    compiled = torch.compile(criterion, fullgraph=True)
+    logits, labels = batch((2, 5, 6, 5), fine=(48, 40))
+    with torch.no_grad():
+        logits[:, 2, 1:4] = -float("inf")
+    labels[labels == 2] = 3
+    assert_same(criterion, compiled, logits, labels)
+    labels[0, 20, 20] = 2  # where it is ruled out
+    for loss in (criterion, compiled):
+        assert loss(logits, labels).item() == float("inf")
+
+
 def test_any_loss_inside_a_larger_graph():
     pooling = LossMaxPooling(p=1.3, m=0.25)
 

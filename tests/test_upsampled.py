@@ -182,6 +182,22 @@ def test_a_masked_class_is_fine(strips):
     assert logits.grad.isfinite().all()
 
 
+def test_the_label_of_a_masked_class_is_infinite(strips):
+    """As from full-size logits, so that a guard sees it; also between cells of which one alone is masked."""
+    logits, labels = batch((8, 8), (64, 64))
+    labels[labels == 2] = 3
+    with torch.no_grad():
+        logits[0, 2, 4, 4] = -math.inf
+    assert math.isfinite(upsampled_cross_entropy(logits, labels, ignore_index=255).item())
+    for place, infinite in (((36, 36), True), ((31, 36), True), ((27, 36), False)):
+        changed = labels.clone()
+        changed[0][place] = 2
+        loss = upsampled_cross_entropy(logits, changed, ignore_index=255)
+        assert math.isinf(loss.item()) == infinite
+        (gradient,) = torch.autograd.grad(loss, logits)
+        assert gradient.isfinite().all() != infinite
+
+
 def cross_entropy_of_fewer(logits, labels):
     moved = torch.where((labels > 2) & (labels < 255), labels - 1, labels)
     return unfused(logits[:, [0, 1, 3, 4]], moved, ignore_index=255).item()

@@ -18,7 +18,7 @@ from losspool.segmentation.inference import load, predictor
 from losspool.segmentation.pictures import heat_image
 from losspool.segmentation.sources import Source, of_files
 from losspool.segmentation.weight_maps import WeightMap, weigher_of
-from small_data import CLASSES, save, write_folder
+from small_data import CLASSES, save, write_classes, write_folder
 from trained_runs import DEEPLAB, assert_mistake, random_image, small_config, write_run
 
 MODEL = ("--model", "tiny_model.build")
@@ -253,6 +253,13 @@ def test_the_weights_of_the_other_losses(tmp_path, command, name):
     code, output, _ = command("predict", run.path, "--weights", "--name", "000", "--out", tmp_path / "out", *MODEL)
     assert code == 0
     assert ("α" in output) == (name == "bootstrapping")
+
+
+def test_weights_need_the_networks_classes(tmp_path, run, command):
+    write_classes(tmp_path / "data", {"classes": [CLASSES[0], CLASSES[2], CLASSES[1]], "ignore": 255})
+    image = tmp_path / "data/images/val/000.png"
+    result = command("predict", run.path, image, "--weights", "--out", tmp_path / "out", *MODEL)
+    assert_mistake(result, "data/val: its classes are soil, crop plant, weed, the network's are soil, weed, crop plant")
 
 
 def test_weights_need_a_label(tmp_path, run, photos, command):

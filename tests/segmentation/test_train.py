@@ -3,21 +3,24 @@
 import json
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import yaml
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from losspool.segmentation.checkpoint import read_checkpoint, write_checkpoint
 from losspool.segmentation.config import LOSSES, METHODS
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.interrupt import Interrupted
+from losspool.segmentation.observation import Observation
 from losspool.segmentation.recipes import load_config
 from losspool.segmentation.train import Trainer
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
 from shared_data import shared_data
-from small_data import save
+from small_data import CLASSES, VOID, save, write_classes
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -109,6 +112,23 @@ def test_another_number_of_processes_is_refused(recipe, tmp_path, monkeypatch):
     write_checkpoint(tmp_path / "run" / "checkpoints", 3, {**content, "processes": 2})
     with pytest.raises(UserError, match="the run is one of 2 processes, this command has 1"):
         train(recipe, tmp_path / "run", resume=True)
+
+
+def test_other_classes_are_refused(recipe, tmp_path, monkeypatch):
+    """In another order, too: every label would mean another class to the network."""
+    stopped_at(recipe, tmp_path / "run", 3, monkeypatch)
+    write_classes(tmp_path / "data", {"classes": [CLASSES[0], CLASSES[2], CLASSES[1]], "ignore": VOID})
+    with pytest.raises(UserError, match="its classes are soil, crop plant, weed, the network's are soil, weed, crop"):
+        train(recipe, tmp_path / "run", resume=True)
+
+
+def test_what_an_accelerator_saw_adds_up():
+    """Sums over ranks end on the CPU, wherever the network is."""
+    with FakeTensorMode():
+        fabric = SimpleNamespace(device=torch.device("cuda"))
+        window = Trainer._no_window(SimpleNamespace(data=SimpleNamespace(classes="abc"), fabric=fabric))
+        window += Observation(Observation.nothing(3, fabric.device).values.cpu(), 3)
+    assert window.values.device.type == "cpu"
 
 
 def test_a_resumed_run_may_change_its_workers_but_not_its_rate(recipe, tmp_path, monkeypatch):
