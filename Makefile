@@ -13,17 +13,20 @@ help:  ## list the targets
 
 setup: $(SETUP)  ## make the environment in .venv
 
-# The constraints pin what is tested; an unpinned torch may bring gigabytes of CUDA.
+# The pinned versions need it; pip would only say that it finds none of them.
+NEW_VENV = @$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "make needs Python 3.11 or newer: name one as in make PYTHON=python3.11")' && $(PYTHON) -m venv $(VENV)
+
+# The constraints pin what is tested.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 $(SETUP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
+	$(NEW_VENV)
 	$(INSTALL) '.[dev]'
 	touch $(LAB) $@
 
 # The demo needs less, and is somebody's first minute: it does not wait for the tools of the tests.
 $(LAB): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
+	$(NEW_VENV)
 	$(INSTALL) '.[lab]'
 	touch $@
 

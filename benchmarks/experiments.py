@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import contestants
-import data_steps
 import memory
 import workloads
 from measure import Step, compare, interleave
@@ -78,6 +77,11 @@ def peers(effort: Effort, report: Report) -> None:
 
 def data(effort: Effort, report: Report) -> None:
     """What the sampler and the loader cost, beside what no loader can do without."""
+    try:
+        import data_steps  # needs losspool[train], which the peers' environment has not
+    except ImportError as error:
+        report.skipped["data"] = str(error)
+        return
     steps = {"crop": Step(data_steps.crop_step, (), 4), "decode": Step(data_steps.decode_step, (), 4)}
     times = _times(steps, effort)
     work = "draw, read, cut a 550×550 crop of 2048×1024"

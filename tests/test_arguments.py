@@ -14,6 +14,7 @@ from losspool import (
     LossMaxPooling,
     PoolingStats,
     UpsampledCrossEntropyLoss,
+    _validation,
     cross_entropy,
     max_pool,
     pooling_weights,
@@ -108,6 +109,21 @@ def test_modules_refuse_bad_settings_when_they_are_made(options, error, message)
 )
 def test_bad_tensors(call, error, message):
     with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: cross_entropy(LOGITS, LABELS),
+        lambda: upsampled_cross_entropy(LOGITS, LABELS),
+        lambda: max_pool(LOGITS.abs()),
+        lambda: pooling_weights(LOGITS.abs()),
+    ],
+)
+def test_a_device_without_float64_is_named(call, monkeypatch):
+    monkeypatch.setattr(_validation, "_WITHOUT_FLOAT64", ("cpu",))  # as Apple's MPS
+    with pytest.raises(ValueError, match=r"(input|losses) (is|are) on cpu, which has no float64"):
         call()
 
 

@@ -12,6 +12,8 @@ from losspool.stats import PoolingStats
 
 SCOPES = ("image", "batch", "global")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_WITHOUT_FLOAT64 = ("mps",)
+"""Devices whose tensors cannot have it. The pooling is solved in it."""
 _LARGE = 2**62  # more than any number of pixels, and as an exponent infinite
 
 
@@ -57,6 +59,7 @@ def check_losses(losses: Any, mask: Any) -> None:
         raise TypeError(f"losses must be a tensor, got {type(losses).__name__}")
     if losses.dtype not in FLOATS:
         raise TypeError(f"losses must be of a floating-point dtype of 16 to 64 bits, got {losses.dtype}")
+    _check_float64("losses", losses)
     if losses.ndim == 0:
         raise ValueError("losses must have at least one dimension, got a scalar tensor")
     if mask is None:
@@ -67,6 +70,11 @@ def check_losses(losses: Any, mask: Any) -> None:
     if mask.shape != losses.shape:
         raise ValueError(f"mask has shape {tuple(mask.shape)}, but losses have shape {tuple(losses.shape)}")
     _check_device(mask, "mask", losses, "losses")
+
+
+def _check_float64(name: str, value: Tensor) -> None:
+    if value.device.type in _WITHOUT_FLOAT64:
+        raise ValueError(f"{name} is on {value.device}, which has no float64: move {name} to the CPU")
 
 
 def check_non_negative(losses: Tensor, what: str) -> None:
@@ -86,6 +94,7 @@ def check_logits(input: Any, target: Any) -> None:
             raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
     if input.dtype not in FLOATS:
         raise TypeError(f"input must hold logits of a floating-point dtype of 16 to 64 bits, got {input.dtype}")
+    _check_float64("input", input)
     if input.ndim < 2:
         raise ValueError(f"input must have the shape (B, C, ...), got {tuple(input.shape)}")
     if target.is_floating_point():

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +21,7 @@ from losspool.segmentation.errors import UserError
 from losspool.segmentation.evaluate import score
 from losspool.segmentation.evaluation import Spread
 from losspool.segmentation.inference import load, predictor
-from losspool.segmentation.journal import describe_run
+from losspool.segmentation.journal import describe_run, source_commit
 from losspool.segmentation.metrics import iou, mean_iou
 from losspool.segmentation.predict import parse_formats, predict_images
 from losspool.segmentation.sources import of_split
@@ -286,6 +287,24 @@ def test_other_classes_than_the_networks(tmp_path, command):
     run = write_run(tmp_path / "run", small_config(tmp_path / "data"), classes=classes).path
     told = "data/val: its classes are soil, weed, crop plant, the network's are soil, crop plant, weed"
     assert_mistake(command("evaluate", run, "--model", "tiny_model.build"), told)
+
+
+def test_the_commit_is_of_our_own_source(tmp_path, monkeypatch):
+    """Not of a repository that it was installed into."""
+    source = tmp_path / "repository/.venv/journal.py"
+    source.parent.mkdir(parents=True)
+    source.touch()
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", source.parent.parent]
+    for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message", "theirs"]):
+        subprocess.run([*git, *words], check=True)
+    monkeypatch.setattr("losspool.segmentation.journal.__file__", str(source))
+    assert source_commit() is None
+    subprocess.run([*git, "add", source], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--message", "ours"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    assert source_commit() == head
+    source.write_text("changed")
+    assert source_commit() == f"{head}+"
 
 
 def test_a_broken_image_is_named(tmp_path, command):

@@ -15,6 +15,7 @@ from losspool.segmentation.checkpoint import read_checkpoint, write_checkpoint
 from losspool.segmentation.config import LOSSES, METHODS
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.interrupt import Interrupted
+from losspool.segmentation.models import unet
 from losspool.segmentation.observation import Observation
 from losspool.segmentation.recipes import load_config
 from losspool.segmentation.train import Trainer
@@ -120,6 +121,13 @@ def test_other_classes_are_refused(recipe, tmp_path, monkeypatch):
     write_classes(tmp_path / "data", {"classes": [CLASSES[0], CLASSES[2], CLASSES[1]], "ignore": VOID})
     with pytest.raises(UserError, match="its classes are soil, crop plant, weed, the network's are soil, weed, crop"):
         train(recipe, tmp_path / "run", resume=True)
+
+
+def test_one_cell_is_too_little_for_batch_norm(recipe, tmp_path):
+    overrides = [f"model.name={unet.BUILD}", "data.crop=[32,32]", "train.batch=1"]
+    with pytest.raises(UserError, match="raised ValueError for crops of 1×3×32×32: Expected more than 1 value"):
+        Trainer(load_config(recipe, overrides), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_an_accelerator_saw_adds_up():
@@ -328,7 +336,7 @@ def test_diagnostics_tell_the_losses_apart(recipe, tmp_path):
 WRONG_MODELS = {
     "not_a_network": r"must return a torch\.nn\.Module, got int",
     "build_wrong_output": r"the model must give logits \(B, 3, h, w\).*, got dict",
-    "build_raising": "the model raised RuntimeError: no forward",
+    "build_raising": "the model raised RuntimeError for crops of 1×3×24×24: no forward",
     "build_empty": "the model has no trainable parameter",
 }
 

@@ -92,8 +92,8 @@ class Trainer:
             index = class_index(self.data, Path(config.data.cache) if config.data.cache else None, broken)
         self.sampler = CropSampler(index, config.sampling, config.seed)
         self.model = self._model(stored)
-        if self.model.spec.by_path:
-            self.model.try_on(*config.data.crop)
+        if self.model.spec.by_path or config.train.batch == 1:
+            self.model.try_on(*config.data.crop, config.train.batch)
         self._class_weights = class_weights(config.loss.name, index)
         self.criterion = Criterion(config.loss, self._class_weights, self.model.spec.output_stride).to(fabric.device)
         self.previews = Previews(self.folder.previews, self.val_data, config.train.previews, broken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,18 +63,25 @@ class Model:
         groups = [("backbone", backbone, lr), ("head", head, lr * head_factor)]
         return [{"params": params, "lr": rate, "name": name} for name, params, rate in groups if params]
 
-    def try_on(self, height: int, width: int) -> None:
-        """One black image through it: what is wrong with a user's model shows here, and not amid a run."""
+    def try_on(self, height: int, width: int, batch: int) -> None:
+        """Black images through it: what is wrong with a user's model shows here, and not amid a run."""
         images = torch.zeros(1, 3, height, width)
         training = self.module.training
-        try:
-            with torch.no_grad():
-                logits = self.module.eval()(images)
-        except Exception as error:  # a user's module may raise anything
-            told = str(error).splitlines()[0] if str(error) else ""
-            raise UserError(f"{self.spec.name}: the model raised {type(error).__name__}: {told}") from error
+        logits = self._tried(self.module.eval(), images)
         self.check_logits(logits, images)
         self.module.train(training)
+        if batch == 1:  # too little for BatchNorm, if the network makes one cell of a crop
+            self._tried(copy.deepcopy(self.module).train(), images)
+
+    def _tried(self, module: nn.Module, images: Tensor) -> object:
+        try:
+            with torch.no_grad():
+                return module(images)
+        except Exception as error:  # a user's module may raise anything
+            told = str(error).splitlines()[0] if str(error) else ""
+            shape = "×".join(map(str, images.shape))
+            name = self.spec.name
+            raise UserError(f"{name}: the model raised {type(error).__name__} for crops of {shape}: {told}") from error
 
     def check_logits(self, logits: object, images: Tensor) -> Tensor:
         """``logits`` if they are what a model owes for ``images`` (B, 3, H, W); a model by import path may err."""
