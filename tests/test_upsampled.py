@@ -198,6 +198,14 @@ def test_the_label_of_a_masked_class_is_infinite(strips):
         assert gradient.isfinite().all() != infinite
 
 
+def test_cells_that_rule_out_every_class_together():
+    logits = torch.tensor([[[[0.0, -math.inf]], [[-math.inf, 0.0]]]], requires_grad=True)
+    loss = upsampled_cross_entropy(logits, torch.tensor([[[0, 0, 0, 0, 1, 1, 1, 1]]]))
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert loss.item() == 0
+    assert gradient.isfinite().all()
+
+
 def cross_entropy_of_fewer(logits, labels):
     moved = torch.where((labels > 2) & (labels < 255), labels - 1, labels)
     return unfused(logits[:, [0, 1, 3, 4]], moved, ignore_index=255).item()

@@ -274,7 +274,7 @@ def test_threads_and_gpus_are_shared_out(given, gpus, tmp_path, monkeypatch):
 
 
 def test_steps_that_are_kept_may_be_evaluated(tmp_path):
-    overrides = {"train.steps": 10, "train.checkpoint_every": 4, "train.keep_last": 2, "train.keep_steps": [3]}
+    overrides = {"train.steps": 10, "train.checkpoint_every": 4, "train.keep_last": 2, "train.keep_steps": [3, 8]}
     path = write_grid(tmp_path, overrides=overrides, evaluate=[{"checkpoint": [3, 8, 10, 10]}])
     (job,) = read_grid(path).jobs(tmp_path / "out")
     (wanted,) = job.evaluations

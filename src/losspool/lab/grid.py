@@ -134,11 +134,10 @@ class Grid:
     def _check_steps(self, job: Job) -> None:
         """See now, not after days, that checkpoints to be evaluated will not have been deleted."""
         train = job.config.train
-        saved = sorted({*range(train.checkpoint_every, train.steps, train.checkpoint_every), train.steps})
-        kept = {*train.keep_steps, *saved[-train.keep_last :]}
         for each in job.evaluations if not job.trained else ():
             for step in each.listed:
-                if step > train.steps or step not in kept:
+                # Others may be there in the end, if no better one or interruption made them too many.
+                if step > train.steps or step not in (*train.keep_steps, train.steps):
                     raise UserError(
                         f"{self.path}: evaluate: {job.name} will have no checkpoint of step {step}; "
                         "train.keep_steps names those that are kept"

@@ -145,8 +145,12 @@ def without_infinity(logits: Tensor) -> Tensor:
 
 
 def ruled_out(enlarged: Tensor) -> Tensor:
-    """Where -inf was, under whatever share of a pixel: no other logits are so low."""
-    return enlarged < torch.finfo(enlarged.dtype).min * 2.0**-40
+    """Where -inf was in logits (B, C, …), under whatever share of a pixel: no others are so low.
+
+    Not between cells that leave no class over together, of which each has some: there the shares decide.
+    """
+    low = enlarged < torch.finfo(enlarged.dtype).min * 2.0**-40
+    return low & ~low.all(1, keepdim=True)
 
 
 def _blend(rows: Tensor, wide: Tensor, out: Tensor) -> None:

@@ -38,7 +38,7 @@ def strips(
     shares = _shares((places.flip(0) if flip else places)[columns], across / width, coarse)
     low, high, share = (each.to(coarse.device) for each in shares)
     finite = without_infinity(coarse)[0]
-    wide = torch.lerp(finite[:, :, low], finite[:, :, high], share)  # (C, h, columns)
+    wide = finite[:, :, low].lerp_(finite[:, :, high], share)  # (C, h, columns)
     low, high, share = _shares(torch.arange(height), down / height, coarse.transpose(2, 3))
     for strip in row_strips(wide, height):
         first, last = int(low[strip.start]), int(high[strip.stop - 1]) + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,7 +70,11 @@ class Model:
         self.check_logits(logits, images)
         self.module.train(training)
         if batch == 1:  # too little for BatchNorm, if the network makes one cell of a crop
-            self._tried(copy.deepcopy(self.module).train(), images)
+            before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+            self._tried(self.module.train(), images)
+            for name, buffer in self.module.named_buffers():
+                buffer.copy_(before[name])
+            self.module.train(training)
 
     def _tried(self, module: nn.Module, images: Tensor) -> object:
         try:
