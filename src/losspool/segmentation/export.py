@@ -155,7 +155,7 @@ def _description(trained: Trained) -> str:
     facts: dict[str, Any] = {
         "input": "uint8 RGB (B, H, W, 3)",
         "output": "float32 logits (B, C, H, W)",
-        "classes": [{"name": info.name, "color": list(info.color)} for info in trained.classes],
+        "classes": [info.to_dict() for info in trained.classes],
         "zoom": trained.config.data.zoom,
         "model": trained.model.spec.name,
         "step": trained.step,

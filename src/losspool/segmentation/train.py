@@ -11,10 +11,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from losspool.segmentation.board import Board
 from losspool.segmentation.checkpoint import fitting, newest_checkpoint, prune, write_checkpoint
@@ -23,21 +21,17 @@ from losspool.segmentation.console import progress_bar, say
 from losspool.segmentation.data.augment import Augmentation
 from losspool.segmentation.data.broken import Teller
 from losspool.segmentation.data.index import class_index
-from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.errors import BrokenFileError, UserError
-from losspool.segmentation.evaluate import Predictor, Scores, score
 from losspool.segmentation.interrupt import Interrupt, Interrupted
 from losspool.segmentation.journal import MetricsFile, describe_run, described, status
 from losspool.segmentation.loader import Batch, check_prefetch, crop_loader
 from losspool.segmentation.losses import Criterion, class_weights
-from losspool.segmentation.models import Model, ModelSpec, build_from_spec, build_model
 from losspool.segmentation.observation import Observation, observe
 from losspool.segmentation.previews import Previews
 from losspool.segmentation.processes import gathered, join
 from losspool.segmentation.recipes import dump_config
 from losspool.segmentation.runs import (
     RunFolder,
-    check_classes,
     check_folder,
     check_unsaved,
     claimed,
@@ -45,9 +39,10 @@ from losspool.segmentation.runs import (
     write_config,
 )
 from losspool.segmentation.sampling import CropSampler, DrawStream
+from losspool.segmentation.starting import fresh_model, stored_model
 from losspool.segmentation.state import State
 from losspool.segmentation.storage import sweep
-from losspool.segmentation.weight_maps import Weigher
+from losspool.segmentation.validation import Validation
 
 
 class Trainer:
@@ -85,18 +80,24 @@ class Trainer:
 
     def _build(self, stored: dict[str, Any] | None) -> None:
         config, fabric = self.config, self.fabric
-        self.data, self.val_data = split_of(config, config.data.train), split_of(config, config.data.val)
+        self.data, val_data = split_of(config, config.data.train), split_of(config, config.data.val)
         self._tell_broken = Teller(silent=not self.main)
         broken = self._tell_broken if config.data.skip_broken else None
         with fabric.rank_zero_first(local=True):  # one builds it, the others find it in the cache
             index = class_index(self.data, Path(config.data.cache) if config.data.cache else None, broken)
         self.sampler = CropSampler(index, config.sampling, config.seed)
-        self.model = self._model(stored)
+        if stored is None:
+            self.model = fresh_model(config, self.data)
+        else:
+            self.model = stored_model(self.folder, config, self.data, stored)
+        if self.main and self.model.report is not None:
+            say(str(self.model.report))
         if self.model.spec.by_path or config.train.batch == 1:
             self.model.try_on(*config.data.crop, config.train.batch)
-        self._class_weights = class_weights(config.loss.name, index)
-        self.criterion = Criterion(config.loss, self._class_weights, self.model.spec.output_stride).to(fabric.device)
-        self.previews = Previews(self.folder.previews, self.val_data, config.train.previews, broken)
+        weights = class_weights(config.loss.name, index)
+        self.criterion = Criterion(config.loss, weights, self.model.spec.output_stride).to(fabric.device)
+        self.previews = Previews(self.folder.previews, val_data, config.train.previews, broken)
+        self.validation = Validation(fabric, config, self.model, val_data, self.previews, weights, self._name)
         self.metrics = MetricsFile(self.folder.metrics)
 
         module = self.model.module
@@ -271,26 +272,7 @@ class Trainer:
 
     def _validate(self, watch: Callable[[], None]) -> None:
         began = time.perf_counter()
-        module = self.model.module.eval()
-        if self.fabric.world_size > 1:
-            # Each rank's BatchNorm has statistics of its own; the checkpoint's are those of the first.
-            for buffer in module.buffers():
-                torch.distributed.broadcast(buffer, 0)
-        predict = Predictor(
-            module,
-            self.model.spec.preprocessing,
-            stride=self.model.spec.output_stride,
-            zoom=self.config.data.zoom,
-            config=self.config.evaluate,
-            device=self.fabric.device,
-        )
-        mine = range(self.fabric.global_rank, len(self.val_data), self.fabric.world_size)
-        scores = score(predict, self.val_data, mine, watch, self.config.data.skip_broken)
-        if self.main:
-            weigh = Weigher(self.config.loss, self._class_weights, predict)
-            self.previews.write(self.state.step, predict, weigh, watch)
-        module.train()
-        summary = self._summed(scores).summary()
+        summary = self.validation(self.state.step, watch)
         took = round(time.perf_counter() - began, 3)
         self._write({"step": self.state.step, "split": "val", **summary, "time": {"validation": took}})
         if self.state.best is None or summary["miou"] > self.state.best["miou"]:
@@ -299,14 +281,6 @@ class Trainer:
         if self.main:
             text = f"step {self.state.step}: val mIoU {summary['miou']:.4f}, best {self.state.best['miou']:.4f}"
             say(f"{text} at step {self.state.best['step']}")
-
-    def _summed(self, scores: Scores) -> Scores:
-        def total(part: NDArray[np.int64]) -> NDArray[np.int64]:
-            reduced = self.fabric.all_reduce(torch.from_numpy(part).to(self.fabric.device), reduce_op="sum")
-            return cast(Tensor, reduced).cpu().numpy()
-
-        broken = None if scores.broken is None else self._name(scores.broken)
-        return Scores(total(scores.matrix), total(scores.looks), broken)
 
     def _no_window(self) -> Observation:
         """On the CPU, where the sums over ranks end."""
@@ -366,33 +340,8 @@ class Trainer:
         if self.main:
             say(f"resumed at step {self.state.step} of {self.config.train.steps}")
 
-    def _model(self, stored: dict[str, Any] | None) -> Model:
-        config, classes = self.config.model, len(self.data.classes)
-        if stored is not None:
-            with fitting(self.folder.checkpoints, "the run"):
-                spec = ModelSpec.from_dict(stored["spec"])
-                known = tuple(map(ClassInfo.of, stored["classes"]))
-            if (spec.name, spec.num_classes) != (config.name, classes):
-                raise UserError(
-                    f"{self.folder.path}: its checkpoint is of {spec.name} with {spec.num_classes} classes, "
-                    f"the run is of {config.name} with {classes}"
-                )
-            check_classes(known, self.data)
-            return build_from_spec(spec)
-        torch.manual_seed(self.config.seed)
-        model = build_model(
-            config.name,
-            classes,
-            output_stride=config.output_stride,
-            weights=config.weights,
-            frozen_bn=config.frozen_bn,
-        )
-        if self.main and model.report is not None:
-            say(str(model.report))
-        return model
-
     def _classes(self) -> list[dict[str, Any]]:
-        return [{"name": info.name, "color": list(info.color)} for info in self.data.classes]
+        return [info.to_dict() for info in self.data.classes]
 
     @contextmanager
     def _computing(self) -> Iterator[None]:

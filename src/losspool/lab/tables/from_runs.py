@@ -139,10 +139,8 @@ def _paper_classes(comparison: Comparison, variant: Variant) -> Sequence[float]:
     """The paper's row, where classes and images are the same."""
     data = variant.config.data.name
     rows = paper.TABLE3.get(data, {}).get(variant.label)
-    same = comparison.selection.everything and tuple(info.name for info in comparison.classes) == paper.CLASSES.get(
-        data
-    )
-    return rows.mean if rows and same else ()
+    names = tuple(info.name for info in comparison.classes)
+    return rows.mean if rows and comparison.selection.everything and names == paper.CLASSES[data] else ()
 
 
 def _paper_method(comparison: Comparison, variant: Variant) -> Printed | None:

@@ -35,6 +35,10 @@ class ClassInfo:
             raise ValueError(f"{short(entry['color'])} is no colour")
         return cls(str(name), (red, green, blue))
 
+    def to_dict(self) -> dict[str, Any]:
+        """What :meth:`of` reads."""
+        return {"name": self.name, "color": list(self.color)}
+
 
 class Dataset(Protocol):
     """Images with labels, by index, in an order that depends on the data alone.
