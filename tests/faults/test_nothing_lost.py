@@ -13,6 +13,7 @@ import torch
 
 from losspool.segmentation import checkpoint as checkpoints
 from losspool.segmentation import train as trainer_module
+from losspool.segmentation import validation
 from losspool.segmentation.checkpoint import checkpoint_path, newest_checkpoint, steps_in, write_checkpoint
 from losspool.segmentation.errors import UserError
 from losspool.segmentation.interrupt import Interrupt
@@ -157,7 +158,7 @@ def test_a_validation_without_memory_loses_no_step(recipe, tmp_path, monkeypatch
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_module, "score", starved)
+        patch.setattr(validation, "score", starved)
         code, _, told = command("train", recipe, "train.checkpoint_every=100", "--out", tmp_path / "run")
     assert code == 2
     assert told.startswith("error: not enough memory")
