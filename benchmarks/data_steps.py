@@ -16,16 +16,12 @@ import torch
 from PIL import Image
 
 from losspool.segmentation.config import LossConfig, SamplingConfig
-from losspool.segmentation.data.augment import Augmentation
-from losspool.segmentation.data.files import FileDataset, Pair
-from losspool.segmentation.data.index import ClassIndex, build
-from losspool.segmentation.data.labels import contiguous
+from losspool.segmentation.data import Augmentation, ClassIndex, FileDataset, Pair, build_index, contiguous
 from losspool.segmentation.data.streets import CLASSES, Streets
-from losspool.segmentation.loader import CropDataset
 from losspool.segmentation.losses import Criterion
-from losspool.segmentation.metrics import confusion
 from losspool.segmentation.models import build_model
-from losspool.segmentation.sampling import CropSampler, RunningIoU
+from losspool.segmentation.prediction import confusion
+from losspool.segmentation.training import CropDataset, CropSampler, RunningIoU
 
 Run = Callable[[], object]
 _BATCH, _SIDE, _CLASSES = 4, 320, 11  # the CamVid recipe's
@@ -46,7 +42,7 @@ def _frame() -> FileDataset:
 def crop_step() -> Run:
     """Draw, read, cut, scale and flip."""
     dataset = _frame()
-    sampler = CropSampler(build(dataset), SamplingConfig(), seed=0)
+    sampler = CropSampler(build_index(dataset), SamplingConfig(), seed=0)
     crops, number = CropDataset(dataset, Augmentation((550, 550))), count()
 
     def run() -> object:

@@ -12,9 +12,8 @@ from typing import Any
 import yaml
 
 from losspool.lab.records import read_run, run_folders
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.journal import read_metrics
-from losspool.segmentation.storage import replacing
+from losspool.segmentation.base import UserError, replacing
+from losspool.segmentation.runs import read_metrics
 
 # The config at the end: a folder that has it is taken for a run, and then the rest must be there.
 FILES = ("run.json", "metrics.jsonl", "evaluation-*.json", "config.yaml")

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from losspool.cli import app
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.storage import replacing
+from losspool.cli.app import app
+from losspool.segmentation.base import UserError, replacing
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (ROOT / "README.md", ROOT / "results/camvid/README.md")

@@ -19,14 +19,19 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from losspool.lab import style
+from losspool.segmentation.base import UserError
 from losspool.segmentation.config import LossConfig
-from losspool.segmentation.data.protocol import Dataset, Pixels
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.inference import Trained, load_one, predictor, run_folder
-from losspool.segmentation.pictures import heat_image, palette_image
-from losspool.segmentation.runs import check_classes, split_of
-from losspool.segmentation.sources import of_split
-from losspool.segmentation.weight_maps import Weigher, WeightMap
+from losspool.segmentation.data import Dataset, Pixels, check_classes
+from losspool.segmentation.prediction import (
+    Trained,
+    Weigher,
+    WeightMap,
+    heat_image,
+    load_one,
+    of_split,
+    palette_image,
+    run_folder,
+)
 
 _COLUMN, _SMALL = 1.7, 8.5  # inches, points
 
@@ -48,7 +53,7 @@ def examples(dataset: Dataset, names: Sequence[str]) -> list[Example]:
 
 def weigh(trained: Trained, loss: LossConfig, shown: Sequence[Example]) -> list[WeightMap]:
     """Of each image, by one network."""
-    weigher = Weigher(loss, None, predictor(trained, trained.config.evaluate))
+    weigher = Weigher(loss, None, trained.predictor(trained.config.evaluate))
     return [weigher(each.image, each.label, each.seed) for each in shown]
 
 
@@ -89,7 +94,7 @@ def make(runs: Sequence[Path], checkpoints: Sequence[str], split: str, names: Se
     last = networks[-1]
     if last.config.loss.name != "lmp":
         raise UserError(f"{runs[-1]}: the last run must pool its loss, and it has the loss {last.config.loss.name!r}")
-    dataset = split_of(last.config, split)
+    dataset = last.config.data.open(split)
     for trained in networks:
         check_classes(trained.classes, dataset)
     shown = examples(dataset, names)

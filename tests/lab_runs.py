@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from losspool.segmentation.config import METHODS, Config, DataConfig, LossConfig, SamplingConfig, TrainConfig
+from losspool.segmentation.config.schema import METHODS, Config, DataConfig, LossConfig, SamplingConfig, TrainConfig
 from losspool.segmentation.data.protocol import ClassInfo
-from losspool.segmentation.pictures import palette_image, save_png
-from losspool.segmentation.previews import WEIGHT_UNIT
-from losspool.segmentation.runs import RunFolder, write_config
+from losspool.segmentation.prediction.pictures import palette_image, save_png
+from losspool.segmentation.runs.folder import RunFolder, write_config
+from losspool.segmentation.training.previews import WEIGHT_UNIT
 
 CLASSES = (
     ClassInfo("road", (128, 64, 128)),

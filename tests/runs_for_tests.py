@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 import yaml
 
-from losspool.segmentation.checkpoint import checkpoint_path, read_checkpoint
-from losspool.segmentation.recipes import load_config
-from losspool.segmentation.train import Trainer
+from losspool.segmentation.config.recipes import load_config
+from losspool.segmentation.runs.checkpoints import checkpoint_path, read_checkpoint
+from losspool.segmentation.training.trainer import Trainer
 from small_data import write_folder
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from losspool import cli
 from losspool.lab.executors.task import Outcome, Task
-from losspool.segmentation.recipes import load_config
-from losspool.segmentation.train import Trainer
+from losspool.segmentation.config.recipes import load_config
+from losspool.segmentation.training.trainer import Trainer
 from small_data import noise, save, write_folder
 
 ROOT = Path(__file__).parent.parent
@@ -42,7 +42,7 @@ def test_commands_run_as_they_stand(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("losspool.lab.executors.local.run_task", here)
-    monkeypatch.setattr("losspool.segmentation.interrupt.signal.signal", lambda *_: None)  # not from a thread
+    monkeypatch.setattr("losspool.segmentation.base.process.signal.signal", lambda *_: None)  # not from a thread
     monkeypatch.setattr("losspool.segmentation.data.streets.dataset.COUNTS", {"train": 2, "val": 2, "test": 2})
     for folder in ("recipes", "results"):
         (tmp_path / folder).symlink_to(ROOT / folder)

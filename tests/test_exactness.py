@@ -11,15 +11,16 @@ import torch
 import problems
 import tolerances
 from certificate import violations
-from losspool import _device, max_pool, reference, solver
+from losspool import max_pool, reference, solver
 from losspool.modules import LossMaxPooling
+from losspool.solver import host
 
 
 @pytest.fixture(params=["host", "accelerator"])
 def path(request, monkeypatch):
     """Both ways through the solver: the CPU's, and the one of devices on which nothing may be looked at."""
     if request.param == "accelerator":
-        monkeypatch.setattr(_device, "host_may_look", lambda tensor: False)
+        monkeypatch.setattr(host, "host_may_look", lambda tensor: False)
     return request.param
 
 

@@ -4,13 +4,14 @@ import pytest
 import torch
 
 import problems
-from losspool import census, reference, solver
+from losspool import reference, solver
+from losspool.solver import tally
 from test_exactness import assert_exact, path, solved  # noqa: F401
 
 
 @pytest.mark.parametrize("n", [1, 7, 60])
 def test_solver(n, path, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(census, "_BLOCK", 16)
+    monkeypatch.setattr(tally, "_BLOCK", 16)
     for name, losses, m in problems.matrix(n):
         for p in (1.0, 1.001, 1.3, 10.0) if path == "host" else (1.0, 1.3):
             assert_exact(losses, p, m, reference.pool(losses, p=p, m=m), name)

@@ -31,7 +31,7 @@ def test_imports_point_downwards():
     assert len(files) > 10
     for path in files:
         module = ".".join(["losspool", *path.relative_to(SOURCE).with_suffix("").parts])
-        if module == "losspool.cli":
+        if module == "losspool.cli.app":
             continue  # the command table reaches everything
         for name in imports(path):
             if name.startswith("losspool"):

@@ -4,15 +4,16 @@ import pytest
 import torch
 
 import problems
-from losspool import _device, census, reference, search, solver
+from losspool import reference, solver
+from losspool.solver import host, search, tally
 
 
 @pytest.fixture
 def rounds(monkeypatch):
     """The size of every reading of the losses so far, one entry each."""
     counted = []
-    original = census._split
-    monkeypatch.setattr(census, "_split", lambda *args: counted.append(args[0].shape[1]) or original(*args))
+    original = tally._split
+    monkeypatch.setattr(tally, "_split", lambda *args: counted.append(args[0].shape[1]) or original(*args))
     return counted
 
 
@@ -50,7 +51,7 @@ def test_the_bound_holds_where_newton_crawls(p, rounds):
 
 
 def test_the_accelerator_runs_a_fixed_number_of_rounds(rounds, monkeypatch):
-    monkeypatch.setattr(_device, "host_may_look", lambda tensor: False)
+    monkeypatch.setattr(host, "host_may_look", lambda tensor: False)
     for dtype, expected in ((torch.float32, 32), (torch.float64, 64)):
         for losses in problems.losses(100).values():
             rounds.clear()
@@ -80,7 +81,7 @@ def test_pools_of_a_batch_do_not_disturb_each_other():
 def test_blocks_do_not_change_the_result(monkeypatch):
     losses = torch.stack([problems.losses(5000)[name] for name in ("exponential", "log-normal 6", "ties")])
     whole = [solve(losses, p) for p in (1.0, 1.3)]
-    monkeypatch.setattr(census, "_BLOCK", 1000)
+    monkeypatch.setattr(tally, "_BLOCK", 1000)
     for expected, p in zip(whole, (1.0, 1.3), strict=True):
         parts = solve(losses, p)
         torch.testing.assert_close(parts.value, expected.value, rtol=1e-6, atol=0)

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from losspool.segmentation.checkpoint import write_checkpoint
-from losspool.segmentation.config import Config, DataConfig, ModelConfig
+from losspool.segmentation.config.recipes import dump_config
+from losspool.segmentation.config.schema import Config, DataConfig, ModelConfig
 from losspool.segmentation.models import IMAGENET, build_model
-from losspool.segmentation.recipes import dump_config
-from losspool.segmentation.runs import RunFolder, split_of
+from losspool.segmentation.runs.checkpoints import write_checkpoint
+from losspool.segmentation.runs.folder import RunFolder
 from small_data import write_folder
 
 DEEPLAB = ModelConfig("deeplabv2_mobilenetv2", output_stride=16)
@@ -30,7 +30,7 @@ def write_run(path: Path, config: Config, steps: tuple[int, ...] = (5,), split: 
     folder = RunFolder(path)
     path.mkdir(parents=True, exist_ok=True)
     folder.config.write_text(dump_config(config), encoding="utf-8")
-    classes = split_of(config, split).classes
+    classes = config.data.open(split).classes
     for step in steps:
         torch.manual_seed(step)
         model = build_model(config.model.name, len(classes), output_stride=config.model.output_stride)

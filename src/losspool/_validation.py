@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losspool import _device
+from losspool.solver import host
 from losspool.stats import PoolingStats
 
 SCOPES = ("image", "batch", "global")
@@ -81,7 +81,7 @@ def check_non_negative(losses: Tensor, what: str) -> None:
     """Raise on the CPU; assert asynchronously where looking would make the host wait."""
     if losses.numel() == 0:
         return
-    if not _device.host_may_look(losses):
+    if not host.host_may_look(losses):
         torch._assert_async((~(losses < 0)).all(), f"losspool: {what} must not be negative")
         return
     if bool(torch.lt(losses, 0.0, out=torch.empty_like(losses)).sum()):  # a NaN is the result's concern
@@ -181,7 +181,7 @@ def check_class_weight(weight: Any) -> None:
     if weight.requires_grad:
         raise ValueError("weight requires grad, but class weights are constants of this loss; pass weight.detach()")
     check_non_negative(weight, "class weights")
-    if _device.host_may_look(weight) and not bool(weight.isfinite().all()):
+    if host.host_may_look(weight) and not bool(weight.isfinite().all()):
         raise ValueError(f"class weights must be finite, got {float(weight[~weight.isfinite()][0])!r}")
 
 
@@ -189,7 +189,7 @@ def check_labels(target: Tensor, classes: int, ignore_index: int) -> None:
     """Every label must be a class or ``ignore_index``; see ``check_non_negative`` for how it tells."""
     if target.numel() == 0:
         return
-    if not _device.host_may_look(target):
+    if not host.host_may_look(target):
         valid = (target == ignore_index) | ((target >= 0) & (target < classes))
         torch._assert_async(valid.all(), f"losspool: target holds a label outside [0, {classes}) and not ignore_index")
         return

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from losspool import _validation as check
-from losspool._distributed import resolve_group, shared_errors
+from losspool._distributed import gatherer, resolve_group, shared_errors
 from losspool.ops.cross_entropy import Enlargement, PixelLoss, pooled_cross_entropy
 from losspool.ops.logits import working_dtype
 from losspool.ops.pooling import PoolLosses, Setting
@@ -262,10 +262,11 @@ def _setting(
     p: float, m: float, scope: str, group: dist.ProcessGroup | None, values: Tensor, fingerprint: list[str]
 ) -> Setting:
     pixels, share = check.check_m(m)
-    setting = Setting(check.check_p(p), pixels, share, group, per_image=scope == "image")
-    if group is not None:
-        fingerprint += [f"p = {p!r}", f"m = {m!r}", f"{working_dtype(values)}"]
-    return setting
+    setting = Setting(check.check_p(p), pixels, share, per_image=scope == "image")
+    if group is None:
+        return setting
+    fingerprint += [f"p = {p!r}", f"m = {m!r}", f"{working_dtype(values)}"]
+    return setting._replace(gather=gatherer(group), ranks=dist.get_world_size(group))
 
 
 def _fill(stats: PoolingStats, pooled: list[Tensor], prediction: Tensor | None, shape: torch.Size) -> None:

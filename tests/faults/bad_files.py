@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base.errors import UserError
 from real_runs import until
 
 many = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import torch
 
-from losspool.segmentation import checkpoint as checkpoints
-from losspool.segmentation.checkpoint import checkpoint_path, read_checkpoint, steps_in
-from losspool.segmentation.recipes import load_config
-from losspool.segmentation.train import Trainer
+from losspool.segmentation.config.recipes import load_config
+from losspool.segmentation.runs import checkpoints
+from losspool.segmentation.runs.checkpoints import checkpoint_path, read_checkpoint, steps_in
+from losspool.segmentation.training.trainer import Trainer
 from real_runs import description
 from runs_for_tests import assert_equal, checkpoint, metrics, write_recipe
 

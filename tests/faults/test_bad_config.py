@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults.bad_files import bounded_memory, damaged, many, read_or_refused
-from losspool.segmentation.config import Config
+from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.config.recipes import dump_config, load_config
+from losspool.segmentation.config.schema import Config
 from losspool.segmentation.data.class_file import ClassFile, read_classes
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.recipes import dump_config, load_config
 from small_data import CLASSES, VOID
 
 RECIPES = [path.read_bytes() for path in sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))]

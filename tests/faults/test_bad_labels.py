@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from faults.bad_files import bounded_memory, damaged, many, png, read_or_refused
+from losspool.segmentation.base.errors import BrokenFileError
 from losspool.segmentation.data.images import read_image
 from losspool.segmentation.data.labels import LabelDecoder, contiguous
-from losspool.segmentation.errors import BrokenFileError
 from small_data import VOID, label_values
 
 

@@ -11,18 +11,18 @@ import pytest
 import torch
 from PIL import Image
 
-from losspool.segmentation.config import SamplingConfig
+from losspool.segmentation.base.errors import BrokenFileError, UserError
+from losspool.segmentation.base.process import Interrupted
+from losspool.segmentation.config.recipes import load_config
+from losspool.segmentation.config.schema import SamplingConfig
 from losspool.segmentation.data.augment import Augmentation, crop
 from losspool.segmentation.data.folder import open_folder
-from losspool.segmentation.data.index import build, class_index
-from losspool.segmentation.data.pairs import read_pair
-from losspool.segmentation.errors import BrokenFileError, UserError
-from losspool.segmentation.evaluate import score
-from losspool.segmentation.interrupt import Interrupted
-from losspool.segmentation.loader import CropDataset, crop_loader
-from losspool.segmentation.recipes import load_config
-from losspool.segmentation.sampling import CropSampler, Draw, DrawStream
-from losspool.segmentation.train import Trainer
+from losspool.segmentation.data.indexing import build_index, class_index
+from losspool.segmentation.data.protocol import read_pair
+from losspool.segmentation.prediction.scoring import score
+from losspool.segmentation.training.loader import CropDataset, crop_loader
+from losspool.segmentation.training.sampling import CropSampler, Draw, DrawStream
+from losspool.segmentation.training.trainer import Trainer
 from real_runs import description, outcome
 from runs_for_tests import assert_equal, at_step, checkpoint, metrics, train, write_recipe
 from small_data import save, write_folder
@@ -220,7 +220,7 @@ def test_the_next_image_that_can_be_read_takes_the_place(tmp_path):
 def test_nothing_but_broken_images_is_an_error(tmp_path, workers):
     root = write_folder(tmp_path)
     dataset = open_folder(root, "train")
-    sampler = CropSampler(build(dataset), SamplingConfig(lag=9), 0)
+    sampler = CropSampler(build_index(dataset), SamplingConfig(lag=9), 0)
     for path in (root / "images" / "train").iterdir():
         break_file(path)
     stream = DrawStream(sampler, batch=2, accumulate=1, rank=0, ranks=1, first=0, last=3)

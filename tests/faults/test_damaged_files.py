@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from losspool.segmentation.checkpoint import _checksum, checkpoint_path, steps_in
-from losspool.segmentation.journal import read_metrics
+from losspool.segmentation.runs.checkpoints import _checksum, checkpoint_path, steps_in
+from losspool.segmentation.runs.run_log import read_metrics
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
 
 STEPS = 12

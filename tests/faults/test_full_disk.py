@@ -8,9 +8,9 @@ import os
 
 import pytest
 
-from losspool.segmentation.checkpoint import checkpoint_path, read_checkpoint, steps_in
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.journal import MetricsFile, read_metrics
+from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.runs.checkpoints import checkpoint_path, read_checkpoint, steps_in
+from losspool.segmentation.runs.run_log import MetricsFile, read_metrics
 from real_runs import description, outcome
 from runs_for_tests import assert_equal, at_step, checkpoint, metrics, train, write_recipe
 

@@ -11,14 +11,14 @@ import sys
 import pytest
 import torch
 
-from losspool.segmentation import checkpoint as checkpoints
-from losspool.segmentation import train as trainer_module
-from losspool.segmentation import validation
-from losspool.segmentation.checkpoint import checkpoint_path, newest_checkpoint, steps_in, write_checkpoint
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.interrupt import Interrupt
-from losspool.segmentation.journal import MetricsFile, read_metrics
-from losspool.segmentation.train import Trainer
+from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.base.process import Interrupt
+from losspool.segmentation.runs import checkpoints
+from losspool.segmentation.runs.checkpoints import checkpoint_path, newest_checkpoint, steps_in, write_checkpoint
+from losspool.segmentation.runs.run_log import MetricsFile, read_metrics
+from losspool.segmentation.training import trainer as trainer_module
+from losspool.segmentation.training import validation
+from losspool.segmentation.training.trainer import Trainer
 from real_runs import ENVIRONMENT, description, outcome, until
 from runs_for_tests import assert_equal, at_step, checkpoint, metrics, train, write_recipe
 
@@ -260,10 +260,10 @@ def test_an_evaluation_whose_reader_has_gone_is_written(reader, recipe, tmp_path
 def test_a_rank_whose_output_is_closed_ends_well(tmp_path):
     code = f"""
 import sys, torch
-from losspool.segmentation.leaving import leaving
+from losspool.segmentation.base.process import hard_exit
 torch.distributed.init_process_group("gloo", init_method="file://{tmp_path}/meeting", rank=0, world_size=1)
 sys.stdout = None
-with leaving():
+with hard_exit():
     sys.exit(5)
 """
     assert subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, timeout=180).returncode == 5

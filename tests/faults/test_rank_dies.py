@@ -2,7 +2,7 @@
 
 import pytest
 
-from losspool.segmentation.checkpoint import steps_in
+from losspool.segmentation.runs.checkpoints import steps_in
 from real_runs import kill, outcome, ranks, until
 from runs_for_tests import assert_equal, checkpoint, metrics, write_recipe
 

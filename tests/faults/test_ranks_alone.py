@@ -3,7 +3,7 @@
 import os
 import signal
 
-from losspool.segmentation.checkpoint import steps_in
+from losspool.segmentation.runs.checkpoints import steps_in
 from real_runs import alive, children, description, outcome, until
 from runs_for_tests import checkpoint, write_recipe
 

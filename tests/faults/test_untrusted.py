@@ -11,7 +11,7 @@ import yaml
 from PIL import Image
 
 from faults.bad_files import png
-from losspool.segmentation.checkpoint import checkpoint_path
+from losspool.segmentation.runs.checkpoints import checkpoint_path
 from runs_for_tests import train, write_recipe
 from small_data import write_folder
 from trained_runs import assert_mistake

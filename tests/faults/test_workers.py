@@ -17,14 +17,14 @@ import torch
 from torch.utils.data._utils import worker as torch_worker
 
 from faults.bad_files import hang
-from losspool.segmentation.config import SamplingConfig
+from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.config.schema import SamplingConfig
 from losspool.segmentation.data.augment import Augmentation
 from losspool.segmentation.data.folder import open_folder
-from losspool.segmentation.data.index import build
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.loader import crop_loader
-from losspool.segmentation.sampling import CropSampler, DrawStream
-from losspool.segmentation.workers import TICK, watched
+from losspool.segmentation.data.indexing import build_index
+from losspool.segmentation.training.loader import crop_loader
+from losspool.segmentation.training.sampling import CropSampler, DrawStream
+from losspool.segmentation.training.workers import TICK, watched
 from real_runs import Processes, alive, children, description, outcome, until
 from runs_for_tests import checkpoint, train, write_recipe
 from small_data import write_folder
@@ -90,7 +90,7 @@ def test_a_worker_that_hangs(training, tmp_path):
 def crops(folder, seed=0, last=ENDLESS, **options):
     """A loader with two workers that has given its first batch, and its sampler."""
     dataset = open_folder(write_folder(folder), "train")
-    sampler = CropSampler(build(dataset), SamplingConfig(lag=9), seed)
+    sampler = CropSampler(build_index(dataset), SamplingConfig(lag=9), seed)
     stream = DrawStream(sampler, batch=2, accumulate=1, rank=0, ranks=1, first=0, last=last)
     batches = crop_loader(dataset, Augmentation((24, 24)), stream, workers=2, lag=9, timeout=TIMEOUT, **options)
     next(batches)

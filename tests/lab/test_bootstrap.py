@@ -13,7 +13,7 @@ from losspool.lab.image_counts import ImageCounts
 from losspool.lab.records import find_runs
 from losspool.lab.statistics import Statistics
 from losspool.lab.variants import compare
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base.errors import UserError
 from plain_bootstrap import LAB_BLOCKS, plain_intervals, plain_scores, plain_tail, stored_counts
 
 

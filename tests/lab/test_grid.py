@@ -17,9 +17,9 @@ from losspool.lab.executors.local import LocalExecutor
 from losspool.lab.executors.task import Task, run_task
 from losspool.lab.grid import read_grid
 from losspool.lab.runner import run_jobs
-from losspool.segmentation.config import METHODS
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.recipes import dump_config
+from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.config.recipes import dump_config
+from losspool.segmentation.config.schema import METHODS
 from runs_for_tests import write_recipe
 from trained_runs import assert_mistake
 

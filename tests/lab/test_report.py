@@ -17,8 +17,8 @@ from losspool.lab.report import write_report
 from losspool.lab.report.build import escaped_json
 from losspool.lab.report.data import thinned
 from losspool.lab.variants import compare
+from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.data.protocol import ClassInfo
-from losspool.segmentation.errors import UserError
 from plain_bootstrap import LAB_BLOCKS, plain_intervals, stored_counts
 from plain_metrics import STEPS, interval, lines, score
 from report_parts import report

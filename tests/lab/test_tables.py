@@ -11,10 +11,10 @@ import pytest
 from lab_runs import CLASSES, PIXELS, lab_config, write_lab, write_lab_evaluation, write_lab_run
 from lab_tables import rows, tables
 from losspool.lab.tables.formats import formatted, markdown
-from losspool.segmentation.config import DataConfig
+from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.config.schema import DataConfig
 from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES
 from losspool.segmentation.data.protocol import ClassInfo
-from losspool.segmentation.errors import UserError
 from plain_bootstrap import LAB_BLOCKS, plain_intervals, plain_mean, plain_scores, stored_counts
 from plain_metrics import STEPS, interval, lines, score
 

@@ -7,8 +7,8 @@ import pytest
 from lab_runs import CLASSES, lab_config, write_lab, write_lab_run
 from losspool.lab.records import VALIDATION, find_runs, read_run
 from losspool.lab.variants import compare
-from losspool.segmentation.config import DataConfig, ModelConfig
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.config.schema import DataConfig, ModelConfig
 
 
 def write(root, *runs):

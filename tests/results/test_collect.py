@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lab_runs import lab_config, write_lab, write_lab_run
-from losspool.segmentation.config import DataConfig
+from losspool.segmentation.config.schema import DataConfig
 from result_scripts import refused, script
 
 collect = script("collect")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from losspool.segmentation.journal import MetricsFile
-from losspool.segmentation.recipes import load_config
-from losspool.segmentation.train import Trainer
+from losspool.segmentation.config.recipes import load_config
+from losspool.segmentation.runs.run_log import MetricsFile
+from losspool.segmentation.training.trainer import Trainer
 from shared_data import shared_data
 
 METHODS = Path(__file__).parents[2] / "results/camvid/methods"

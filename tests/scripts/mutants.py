@@ -23,7 +23,8 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parents[2]
-FILES = ("solver.py", "search.py", "census.py")
+SOLVER = "src/losspool/solver"
+FILES = ("optimum.py", "search.py", "tally.py")
 TESTS = ("tests/test_kill.py", "tests/test_search.py", "tests/test_exactness.py::test_losses_a_few_ulps_apart")
 
 # Mutants by hand: what somebody might really get wrong.
@@ -35,30 +36,30 @@ NAMED = [
         "for _ in range(_digits(losses.dtype) - 1):",
     ),
     ("stop after two rounds", "search.py", "if bool(done.all()):", "if bool(done.all()) or index == 1:"),
-    ("off by one in the count", "solver.py", "room = pixels - census.above", "room = pixels - census.above - 1"),
+    ("off by one in the count", "optimum.py", "room = pixels - tally.above", "room = pixels - tally.above - 1"),
     (
         "off by one in the search",
         "search.py",
-        "        room = pixels - census.above",
-        "        room = pixels - census.above + 1",
+        "        room = pixels - tally.above",
+        "        room = pixels - tally.above + 1",
     ),
-    ("base of the log-sum-exp: the reference", "census.py", "total / unit", "total"),
+    ("base of the log-sum-exp: the reference", "tally.py", "total / unit", "total"),
     (
         "base of the log-sum-exp: each block's own",
-        "census.py",
+        "tally.py",
         "rebased = total * power",
         "rebased = total + 0 * power",
     ),
     ("a step just below α* ends the search", "search.py", "& ((room > 0) | ~solvable)", ""),
     ("no tolerance for rounded sums", "search.py", "excess <= take.tolerance * room", "excess <= 0"),
-    ("never renew the powers", "census.py", "if bool(weak.any()):", "if False:"),
+    ("never renew the powers", "tally.py", "if bool(weak.any()):", "if False:"),
     (
         "n counts positive losses",
-        "solver.py",
+        "optimum.py",
         "survey = torch.stack([losses.shape[1] - void,",
         "survey = torch.stack([positives,",
     ),
-    ("m is not raised to one pixel", "solver.py", ".clamp(min=1.0)", ""),
+    ("m is not raised to one pixel", "optimum.py", ".clamp(min=1.0)", ""),
 ]
 # What only makes the search faster: any value there gives the same result.
 SPEED_ONLY = {"sampled_start", "_coprime_stride", "column_blocks", "lowest_exponent"}
@@ -67,7 +68,7 @@ HARMLESS = {
     "bisect: 1  →  2",  # a bracket that is one float wider
     "newton: 1  →  2",
     "newton: pixels - positives  →  pixels + positives",  # a first guess of the interpolation
-    "newton: high - 1  →  high + 1",  # a start above the largest loss has the same census
+    "newton: high - 1  →  high + 1",  # a start above the largest loss has the same tally
     "newton: high - low <= 1  →  high - low < 1",  # one round more
     "newton: high - low  →  high + low",
     "newton: index >= _NEWTON_ROUNDS  →  index > _NEWTON_ROUNDS",  # whose turn it is
@@ -80,9 +81,9 @@ HARMLESS = {
     "newton: _digits(losses.dtype) + 1  →  _digits(losses.dtype) - 1",  # a bound that is not reached
     "newton: excess <= take.tolerance * room  →  excess < take.tolerance * room",
     "newton: low + 1  →  low - 1",
-    "newton: (room > 0) & (census.largest > 0)  →  (room > 0) | (census.largest > 0)",  # clamped to the bracket
+    "newton: (room > 0) & (tally.largest > 0)  →  (room > 0) | (tally.largest > 0)",  # clamped to the bracket
     "newton: room > 0  →  room >= 0",
-    "newton: census.largest > 0  →  census.largest >= 0",
+    "newton: tally.largest > 0  →  tally.largest >= 0",
     "newton: 0.0  →  1.0",
     "__call__: self._q == INFINITE_Q  →  self._q != INFINITE_Q",  # kept powers or fresh ones: the same sums
     "__call__: not self._computed  →  self._computed",  # the first threshold is above the reference anyway
@@ -91,20 +92,20 @@ HARMLESS = {
     "__call__: 1.0  →  2.0",  # how far the reference lies above the threshold
     "__init__: 32  →  33",
     "__init__: 0  →  1",
-    "take_census: 1  →  2",  # merging one part with nothing
+    "take_tally: 1  →  2",  # merging one part with nothing
     "_merge: top > 0  →  top >= 0",  # a sum that is zero
     "_merge: 0.0  →  1.0",
     "_merge: 1.0  →  2.0",
-    "_block_census: 0  →  1",
-    "_block_census: 1.0  →  2.0",
-    "solve: census.largest > 0  →  census.largest >= 0",  # α is 0 either way
+    "_block_tally: 0  →  1",
+    "_block_tally: 1.0  →  2.0",
+    "solve: tally.largest > 0  →  tally.largest >= 0",  # α is 0 either way
     "solve: 0.0  →  1.0",
     "weights: solution.reference > 0  →  solution.reference >= 0",
     "weights: exponent > 1 / 3  →  exponent >= 1 / 3",  # both formulas are exact there
     "weights: 1 / 3  →  1 * 3",
     "weights: 1  →  2",
     "weights: 3  →  4",
-    "weights: not _device.host_may_look(losses)  →  _device.host_may_look(losses)",  # only spares a pass
+    "weights: not host.host_may_look(losses)  →  _device.host_may_look(losses)",  # only spares a pass
     "_survey: ranks[:, 2].amax(0)  →  ranks[:, 2].amin(0)",  # equal ranks; tests/test_processes.py has others
 }
 COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
@@ -136,7 +137,7 @@ def variants(node: ast.AST) -> Iterator[ast.AST]:
 
 def generated(file: str) -> Iterator[tuple[str, str, str]]:
     """(description, file, whole text) of every mutant of a file."""
-    source = (ROOT / "src/losspool" / file).read_text()
+    source = (ROOT / SOLVER / file).read_text()
     tree = ast.parse(source)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name not in SPEED_ONLY]
     for function in functions:
@@ -175,7 +176,7 @@ class _Replace(ast.NodeTransformer):
 
 def mutants() -> Iterator[tuple[str, str, str]]:
     for name, file, old, new in NAMED:
-        text = (ROOT / "src/losspool" / file).read_text()
+        text = (ROOT / SOLVER / file).read_text()
         if old not in text:
             raise SystemExit(f"mutants: {file} no longer holds {old!r}")
         yield name, file, text.replace(old, new)
@@ -197,7 +198,7 @@ def survives(mutant: tuple[str, str, str]) -> bool:
 def _test(file: str, text: str) -> None:
     with tempfile.TemporaryDirectory() as room:
         shutil.copytree(ROOT / "src/losspool", Path(room) / "losspool", ignore=shutil.ignore_patterns("__pycache__"))
-        (Path(room) / "losspool" / file).write_text(text)
+        (Path(room) / "losspool/solver" / file).write_text(text)
         sys.path.insert(0, room)
         os.chdir(ROOT)
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
@@ -221,7 +222,7 @@ def main() -> int:
         print("\n".join(mutant[0] for mutant in chosen))
         return 0
     torch.set_num_threads(1)
-    if not survives(("", FILES[0], (ROOT / "src/losspool" / FILES[0]).read_text())):
+    if not survives(("", FILES[0], (ROOT / SOLVER / FILES[0]).read_text())):
         raise SystemExit("mutants: the tests fail without any change")
     survivors = []
     with ThreadPoolExecutor(options.jobs) as pool:

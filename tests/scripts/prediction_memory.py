@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from losspool.segmentation.config import EvaluateConfig
-from losspool.segmentation.evaluate import Predictor
+from losspool.segmentation.config.schema import EvaluateConfig
 from losspool.segmentation.models import IMAGENET
-from losspool.segmentation.tiling import tiles
+from losspool.segmentation.prediction.predictor import Predictor
+from losspool.segmentation.prediction.tiling import tiles
 
 CLASSES, HEIGHT, WIDTH = 19, 1024, 2048
 CASES = {

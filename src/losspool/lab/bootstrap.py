@@ -13,7 +13,7 @@ ends of a sequence. With few blocks the usual quantiles lie too close together: 
 an unbiased one has n - 1, and its own error is neglected, for which Student's t allows. Quantiles further out make up
 for both (T. Hesterberg, What teachers should know about the bootstrap, The American Statistician 69, 2015: the expanded
 percentile interval). A class that is neither labelled nor predicted in what was drawn is left out of its mean IoU, as
-:func:`losspool.segmentation.metrics.mean_iou` does.
+:func:`losspool.segmentation.prediction.metrics.mean_iou` does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from losspool.lab.image_counts import ImageCounts
-from losspool.segmentation.metrics import iou_of_counts
+from losspool.segmentation.prediction import iou_of_counts
 
 BLOCK = 10
 """Images. CamVid's test labels are a second apart: ten are a stretch of road, after which the view is another one; and

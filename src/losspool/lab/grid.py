@@ -14,14 +14,10 @@ from typing import Any
 
 from losspool.lab.records import meant
 from losspool.lab.variants import labels
-from losspool.segmentation.config import Config, EvaluateConfig
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.evaluation import evaluation_name
-from losspool.segmentation.inference import changed
-from losspool.segmentation.json_file import read_json
-from losspool.segmentation.recipes import load_config
+from losspool.segmentation.base import UserError, read_json, read_yaml
+from losspool.segmentation.config import Config, EvaluateConfig, load_config
+from losspool.segmentation.prediction import changed, evaluation_name
 from losspool.segmentation.runs import RunFolder, check_folder
-from losspool.segmentation.yaml_file import read_yaml
 
 _KEYS = ("recipe", "overrides", "runs", "seeds", "evaluate", "scores", "baseline")
 _EVALUATE_KEYS = ("split", "checkpoint", "tiling", "scales", "flip")

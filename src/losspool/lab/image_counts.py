@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from losspool.segmentation.evaluation import COUNTS
-from losspool.segmentation.metrics import iou_of_counts, mean_of_present
+from losspool.segmentation.prediction import COUNTS, iou_of_counts, mean_of_present
 
 
 @dataclass(frozen=True, eq=False)

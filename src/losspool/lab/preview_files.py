@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from losspool.segmentation.data.images import opened
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base import UserError
+from losspool.segmentation.data import opened
 
 _NAME = re.compile(r"(\d{2,})-step-(\d{7,})\.png")
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from losspool.lab.grid import Job
-from losspool.segmentation.console import console, plain, say
+from losspool.segmentation.base import console, plain, say
 
 _TAIL = 1 << 16
 _EVERY = 20.0

@@ -9,14 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from losspool.lab.image_counts import ImageCounts
-from losspool.segmentation.config import Config
-from losspool.segmentation.console import say
-from losspool.segmentation.data.protocol import ClassInfo
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.journal import read_metrics
-from losspool.segmentation.json_file import read_json
-from losspool.segmentation.recipes import load_config
-from losspool.segmentation.runs import RunFolder
+from losspool.segmentation.base import UserError, read_json, say
+from losspool.segmentation.config import Config, load_config
+from losspool.segmentation.data import ClassInfo
+from losspool.segmentation.runs import RunFolder, read_metrics
 
 Summary = dict[str, Any]
 """Of a checkpoint: miou, iou and pixels per class, and what else metrics.jsonl or an evaluation holds of it; its

@@ -10,8 +10,7 @@ from pathlib import Path
 from losspool.lab.executors import Executor, Outcome, Task
 from losspool.lab.grid import Job
 from losspool.lab.progress import Progress
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.interrupt import Interrupt
+from losspool.segmentation.base import Interrupt, UserError
 
 _POLL = 0.5
 """Seconds between two looks at what runs."""
@@ -38,7 +37,7 @@ def state_of(job: Job) -> str:
 def run_jobs(jobs: Sequence[Job], run_with: Executor, *, threads: int, logs: Path) -> Result:
     """Run all that is not finished.
 
-    Raises :class:`losspool.segmentation.interrupt.Interrupted` when a signal ended it early; nothing runs on then.
+    Raises :class:`losspool.segmentation.base.process.Interrupted` when a signal ended it early; nothing runs on then.
     """
     result, by_name = Result(), {job.name: job for job in jobs}
     folder = logs.absolute()

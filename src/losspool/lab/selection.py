@@ -9,9 +9,9 @@ import numpy as np
 
 from losspool.lab.image_counts import ImageCounts
 from losspool.lab.records import Run, Summary
-from losspool.segmentation.data.protocol import ClassInfo
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.metrics import mean_of_present
+from losspool.segmentation.base import UserError
+from losspool.segmentation.data import ClassInfo
+from losspool.segmentation.prediction import mean_of_present
 
 
 @dataclass(frozen=True)

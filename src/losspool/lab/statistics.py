@@ -13,7 +13,7 @@ from losspool.lab.bootstrap import ImageIntervals, image_intervals
 from losspool.lab.image_counts import ImageCounts, same_images
 from losspool.lab.records import Run
 from losspool.lab.variants import Comparison, Variant
-from losspool.segmentation.evaluation import Spread
+from losspool.segmentation.prediction import Spread
 
 CONFIDENCE = 0.95
 

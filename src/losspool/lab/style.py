@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from losspool.segmentation.storage import replacing
+from losspool.segmentation.base import replacing
 
 MAP = "viridis"  # its lightness is monotone: it survives grey print and every kind of colour blindness
 INK = "#222222"

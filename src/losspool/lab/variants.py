@@ -10,9 +10,10 @@ from typing import Any
 
 from losspool.lab.records import VALIDATION, Run, Summary
 from losspool.lab.selection import Selection
-from losspool.segmentation.config import METHODS, Config, parse_m
-from losspool.segmentation.data.protocol import ClassInfo
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base import UserError
+from losspool.segmentation.config import METHODS, Config
+from losspool.segmentation.data import ClassInfo
+from losspool.segmentation.losses import parse_m
 from losspool.segmentation.runs import FREE_TO_CHANGE, flat
 
 _NOT_COMPARED = (FREE_TO_CHANGE | {"seed", "recipe"}) - {"data.root", "model.weights"}
@@ -178,7 +179,8 @@ def _variants(runs: Sequence[Run]) -> list[Variant]:
     def place(variant: Variant) -> tuple[Any, ...]:
         siblings = [group[0].config for group in groups.values() if group[0].config.method == variant.method]
         values = ((key, _settings(variant.config).get(key)) for key in _differences(siblings))
-        return (list(METHODS).index(variant.method), *(_order(key, value) for key, value in values))
+        known = [*METHODS, variant.method]  # one that an outside package brings comes last
+        return (known.index(variant.method), *(_order(key, value) for key, value in values))
 
     return sorted((Variant(label, tuple(group)) for label, group in groups.items()), key=place)
 

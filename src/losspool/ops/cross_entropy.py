@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from losspool import _device
 from losspool.ops.first_order import first_order
 from losspool.ops.logits import CoarseLogits, FullLogits, ruled_out, without_infinity, working_dtype
 from losspool.ops.pooling import Pooled, Setting, combine, pool
+from losspool.solver import host
 
 
 class PixelLoss(NamedTuple):
@@ -169,7 +169,7 @@ def _read_losses(
     """
     losses = torch.empty(target.shape, dtype=source.scratch.dtype, device=target.device)
     prediction = torch.empty_like(target, dtype=torch.int64) if predict else None
-    clean = _device.host_may_look(target)
+    clean = host.host_may_look(target)
     for place in source.places():
         block, labels = source.read(place), target[place.images, place.pixels].long()
         logs = source.scratch.second(block.shape)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from losspool import _device
+from losspool.solver import host
 
 # Logits of a block: 4 MiB of float32, the best of what was tried on CPUs, and 256 MiB on accelerators.
 _CPU_BLOCK = 1 << 20
@@ -102,11 +102,11 @@ class CoarseLogits:
         )
         rows = self._rows[low:high, begin:end]
         out = self.scratch.first(torch.Size((*wide.shape[:2], end - begin, wide.shape[3])))
-        if _device.host_may_look(wide) and bool(wide.sum().isfinite()):
+        if host.host_may_look(wide) and bool(wide.sum().isfinite()):
             torch.matmul(rows.T, wide, out=out)
         else:
             _blend(rows, wide, out)
-        if not _device.host_may_look(coarse) or bool((coarse == -math.inf).any()):
+        if not host.host_may_look(coarse) or bool((coarse == -math.inf).any()):
             out.masked_fill_(ruled_out(out), -math.inf)
         return out.flatten(2)
 
@@ -182,4 +182,4 @@ def working_dtype(logits: Tensor) -> torch.dtype:
 
 
 def _block_budget(logits: Tensor) -> int:
-    return _CPU_BLOCK if _device.host_may_look(logits) else _ACCELERATOR_BLOCK
+    return _CPU_BLOCK if host.host_may_look(logits) else _ACCELERATOR_BLOCK

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from losspool import solver
-from losspool._distributed import gatherer
 from losspool.ops.first_order import first_order
 
 
@@ -29,20 +27,22 @@ class Setting(NamedTuple):
     p: float
     m: float
     share: bool
-    group: dist.ProcessGroup | None
     per_image: bool
+    gather: solver.Gather | None = None
+    """Stacks the tensors of all ranks that share one pool; None where this process has it all."""
+    ranks: int = 1
+    """How many they are."""
 
 
 def pool(losses: Tensor, setting: Setting) -> Pooled:
     """Pool ``losses`` (R, N), in which a void pixel is negative. No gradient flows."""
-    if torch.compiler.is_compiling() and setting.group is None:
+    if torch.compiler.is_compiling() and setting.gather is None:
         return Pooled(*_pool_operator(losses, setting.p, setting.m, setting.share))
     return _pool(losses, setting)
 
 
 def _pool(losses: Tensor, setting: Setting) -> Pooled:
-    gather = None if setting.group is None else gatherer(setting.group)
-    solution = solver.solve(losses, p=setting.p, m=setting.m, share=setting.share, gather=gather)
+    solution = solver.solve(losses, p=setting.p, m=setting.m, share=setting.share, gather=setting.gather)
     weights = solver.weights(losses, solution, setting.p)
     return Pooled(solution.value, weights, solution.alpha, solution.tau, solution.valid)
 
@@ -54,7 +54,7 @@ _SCHEMA = "(Tensor losses, float p, float m, bool share) -> (Tensor, Tensor, Ten
 # An operator is a black box to torch.compile: the CPU's search may stop as soon as it is done.
 @torch.library.custom_op("losspool::pool", mutates_args=(), schema=_SCHEMA)
 def _pool_operator(losses: Tensor, p: float, m: float, share: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _pool(losses, Setting(p, m, share, None, True))
+    return _pool(losses, Setting(p, m, share, per_image=True))
 
 
 @_pool_operator.register_fake
@@ -74,7 +74,7 @@ def combine(pooled: Pooled, setting: Setting) -> tuple[Tensor, Tensor]:
     filled = pooled.valid > 0
     share = filled.double() / filled.sum().clamp(min=1)
     loss = (torch.where(filled, pooled.value, 0.0) * share).sum()
-    return loss, share if setting.group is None else share * dist.get_world_size(setting.group)
+    return loss, share if setting.ranks == 1 else share * setting.ranks
 
 
 class PoolLosses(torch.autograd.Function):

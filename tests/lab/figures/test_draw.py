@@ -12,7 +12,7 @@ from losspool.lab import style
 from losspool.lab.figures import write_figures
 from losspool.lab.records import find_runs
 from losspool.lab.variants import compare
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base.errors import UserError
 
 STRANGE = ("$road$ & <script>alert(1)</script>", "_pole_", "line\nbreak \x1b[31m", "100 % \\alpha {x}", "$\\frac{1}$")
 SHOWN = (*STRANGE[:2], "line\\nbreak \\x1b[31m", *STRANGE[3:])

@@ -13,8 +13,8 @@ from losspool.lab import style
 from losspool.lab.figures import evolution
 from losspool.lab.records import find_runs
 from losspool.lab.variants import compare
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.pictures import palette_image, save_png
+from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.prediction.pictures import palette_image, save_png
 
 
 def drawn(root, **options):

@@ -13,8 +13,8 @@ from losspool.lab import style
 from losspool.lab.figures import gain
 from losspool.lab.records import find_runs
 from losspool.lab.variants import compare
+from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES
-from losspool.segmentation.errors import UserError
 from plain_bootstrap import T_975
 
 

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from PIL import Image
 
+from losspool.segmentation.base.errors import BrokenFileError, UserError
 from losspool.segmentation.data.class_file import read_classes
-from losspool.segmentation.data.pairs import read_pair
+from losspool.segmentation.data.protocol import read_pair
 from losspool.segmentation.data.registry import open_dataset, splits_of
-from losspool.segmentation.errors import BrokenFileError, UserError
 from small_data import CLASSES, VOID, label_values, noise, save, write_classes, write_folder
 
 IDS = {0: 0, 2: 1, 7: 2, VOID: 255}

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from losspool.segmentation.base.errors import BrokenFileError
 from losspool.segmentation.data.cityscapes import CLASSES, LABEL_IDS
-from losspool.segmentation.data.index import build
+from losspool.segmentation.data.indexing import build_index
 from losspool.segmentation.data.registry import open_dataset, splits_of
 from losspool.segmentation.data.voc import voc_color
-from losspool.segmentation.errors import BrokenFileError
 from shared_data import shared_data
 from small_data import noise, save
 
@@ -30,7 +30,7 @@ CAMVID_SHARES = {
 
 def test_camvid_shares():
     dataset = open_dataset("camvid", shared_data("camvid"), "train")
-    index = build(dataset)
+    index = build_index(dataset)
     total = index.sizes.prod(1).sum()
     shares = dict(zip((info.name for info in dataset.classes), 100 * index.pixels.sum(0) / total, strict=True))
     assert shares == pytest.approx(CAMVID_SHARES, abs=0.0051)  # they are stated with two digits

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.data.protocol import IGNORE, Dataset
 from losspool.segmentation.data.streets import CLASSES, LOOKS, SPLITS, Streets, canvas, classes, compose, dataset, scene
-from losspool.segmentation.errors import UserError
 
 SMALL = (64, 96)
 SCENES = 150

@@ -7,10 +7,10 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
+from losspool.segmentation.base.errors import BrokenFileError, UserError
 from losspool.segmentation.data.registry import open_dataset, splits_of
 from losspool.segmentation.data.voc import CLASSES, voc_color
 from losspool.segmentation.data.voc_prepare import EXPECTED, prepare_voc
-from losspool.segmentation.errors import BrokenFileError, UserError
 from small_data import noise, save
 
 VOC_TRAIN, VOC_VAL = ["2007_1", "2007_2"], ["2007_3"]

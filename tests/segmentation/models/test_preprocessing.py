@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.models import CAFFE, IMAGENET, Preprocessing
 
 PIXEL = torch.tensor([255, 0, 51], dtype=torch.uint8)  # red, green, blue

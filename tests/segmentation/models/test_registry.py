@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.models import IMAGENET, ModelSpec, Preprocessing, build_from_spec, build_model
 
 OWN = """

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.models import (
     CAFFE,
     IMAGENET,
@@ -20,7 +20,7 @@ from losspool.segmentation.models import (
     build_model,
     read_weights,
 )
-from losspool.segmentation.models.frozen import FrozenBatchNorm
+from losspool.segmentation.models.batch_norm import FrozenBatchNorm
 from losspool.segmentation.models.resnet import ResNet
 from losspool.segmentation.models.weights import load_deeplab_pytorch, recognise
 from segmentation.models import plain

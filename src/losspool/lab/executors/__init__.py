@@ -7,7 +7,7 @@ import torch
 from losspool.lab.executors.local import LocalExecutor
 from losspool.lab.executors.on_ray import RayExecutor
 from losspool.lab.executors.task import Executor, Outcome, Task
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base import UserError
 
 __all__ = ["Executor", "Outcome", "Task", "executor"]
 

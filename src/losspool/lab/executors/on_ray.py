@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from losspool.lab.executors.task import Outcome, Task, run_task
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base import UserError
 
 _PATIENCE = 60.0
 """Seconds that tasks have to end in good order."""

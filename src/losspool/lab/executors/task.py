@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from losspool.segmentation.console import plain
+from losspool.segmentation.base import plain
 
 _POLL = 0.1
 """Seconds between two looks at a process."""
@@ -71,7 +71,7 @@ def run_task(task: Task, gpu: int | None = None) -> Outcome:
             log.write(f"$ losspool {shlex.join(command)}\n".encode(errors="surrogateescape"))
             log.flush()
             process = subprocess.Popen(
-                [sys.executable, "-m", "losspool.lab.job", *command],
+                [sys.executable, "-m", "losspool.cli.job", *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

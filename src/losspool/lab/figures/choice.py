@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from losspool.lab.statistics import Statistics
 from losspool.lab.variants import Comparison, Variant
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base import UserError
 
 
 def others(comparison: Comparison) -> tuple[Variant, ...]:

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from losspool.lab import style
 from losspool.lab.figures import evolution, gain, norm_balls, optimal_weights
 from losspool.lab.variants import Comparison
-from losspool.segmentation.console import say
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base import UserError, say
 
 _OF_THE_LOSS = {"fig1": norm_balls.draw, "fig2": optimal_weights.draw}
 _OF_RUNS = {"fig3": gain.draw, "fig4": evolution.draw}

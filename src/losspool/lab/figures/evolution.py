@@ -17,8 +17,8 @@ from losspool.lab.figures.labels import text_size
 from losspool.lab.figures.stages import MOST_STEPS, Scene, read_scenes
 from losspool.lab.statistics import Statistics
 from losspool.lab.variants import Comparison
-from losspool.segmentation.console import plain
-from losspool.segmentation.data.protocol import ClassInfo, Pixels
+from losspool.segmentation.base import plain
+from losspool.segmentation.data import ClassInfo, Pixels
 
 VOID = ClassInfo("void", (0, 0, 0))
 

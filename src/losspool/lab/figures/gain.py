@@ -14,8 +14,7 @@ from losspool.lab.figures.choice import best, others
 from losspool.lab.figures.labels import name_points
 from losspool.lab.statistics import CONFIDENCE, Statistics
 from losspool.lab.variants import Comparison, Variant
-from losspool.segmentation.console import plain, say
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base import UserError, plain, say
 
 MOST_PANELS = 3
 """With more variants than this the figure shows the one with the highest mIoU only: more panels are past reading."""

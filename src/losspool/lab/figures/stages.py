@@ -10,8 +10,8 @@ import numpy as np
 
 from losspool.lab.preview_files import evenly, image_names, predicted_steps, read_palette, read_picture
 from losspool.lab.records import Run
-from losspool.segmentation.data.protocol import Pixels
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base import UserError
+from losspool.segmentation.data import Pixels
 
 MOST_IMAGES, MOST_STEPS = 2, 8
 

@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs  # type: ignore[import-untyped, unused-i
 
 from losspool.lab.report.data import page_data
 from losspool.lab.variants import Comparison
-from losspool.segmentation.storage import replacing
+from losspool.segmentation.base import replacing
 
 SCRIPTS = (
     "solver.js",

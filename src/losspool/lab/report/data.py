@@ -14,7 +14,7 @@ from losspool.lab.records import VALIDATION, Run
 from losspool.lab.report.pictures import PreviewData, preview_data
 from losspool.lab.statistics import Difference, Statistics
 from losspool.lab.variants import Comparison, Variant, shown
-from losspool.segmentation.evaluation import Spread
+from losspool.segmentation.prediction import Spread
 
 POINTS = 1000
 """At most so many points of a series over training. Cityscapes' 165,000 steps are 16,500 lines."""
@@ -26,7 +26,7 @@ Number = float | None
 
 
 class SpreadData(TypedDict):
-    """See :class:`losspool.segmentation.evaluation.Spread`."""
+    """See :class:`losspool.segmentation.prediction.evaluation.Spread`."""
 
     mean: float
     std: Number

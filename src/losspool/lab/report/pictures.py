@@ -12,11 +12,10 @@ import numpy as np
 from PIL import Image
 
 from losspool.lab.preview_files import evenly, image_names, predicted_steps, read_palette, read_picture
-from losspool.segmentation.console import say
-from losspool.segmentation.data.protocol import Pixels
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.pictures import heat_image
-from losspool.segmentation.previews import WEIGHT_UNIT
+from losspool.segmentation.base import UserError, say
+from losspool.segmentation.data import Pixels
+from losspool.segmentation.prediction import heat_image
+from losspool.segmentation.training import WEIGHT_UNIT
 
 RUNS = 8
 """At most so many runs show their pictures: a grid of 40 would make a page that no browser opens."""

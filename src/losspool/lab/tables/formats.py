@@ -14,9 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from losspool.lab.tables.model import Cell, Table
-from losspool.segmentation.console import plain
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.storage import replacing
+from losspool.segmentation.base import UserError, plain, replacing
 
 _LATEX = {
     "\\": r"\textbackslash{}",

@@ -15,7 +15,7 @@ from losspool.lab.tables.paper_like import (
     method_table,
     sweep_table,
 )
-from losspool.segmentation.evaluation import Spread
+from losspool.segmentation.prediction import Spread
 
 
 def paper_tables() -> list[Table]:

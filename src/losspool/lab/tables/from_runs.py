@@ -20,7 +20,7 @@ from losspool.lab.tables.paper_like import (
 )
 from losspool.lab.tables.questions import convergence_table, look_table, worst_table
 from losspool.lab.variants import Comparison, Variant, shown
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base import UserError
 
 
 def run_tables(comparison: Comparison, kinds: list[str] | None = None) -> list[Table]:

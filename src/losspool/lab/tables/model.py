@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from losspool.lab.bootstrap import Interval
 from losspool.lab.statistics import Difference
-from losspool.segmentation.evaluation import Spread
+from losspool.segmentation.prediction import Spread
 
 NOTHING = "–"
 

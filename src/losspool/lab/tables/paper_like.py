@@ -9,7 +9,7 @@ from losspool.lab.bootstrap import Interval
 from losspool.lab.paper import Printed
 from losspool.lab.statistics import CONFIDENCE, Difference
 from losspool.lab.tables.model import NOTHING, Cell, Table, difference, interval, marked, number, percent, spread, text
-from losspool.segmentation.evaluation import Spread
+from losspool.segmentation.prediction import Spread
 
 INTERVAL = f"{100 * CONFIDENCE:g} % interval"
 OVER_IMAGES = f"{INTERVAL} over images"

@@ -1,1 +1,61 @@
-"""Datasets behind one small protocol, the class index, and augmentation."""
+"""Datasets behind one protocol, the index of their classes, and crops of their images."""
+
+from losspool.segmentation.data.augment import Augmentation, crop
+from losspool.segmentation.data.check import check_dataset, class_table
+from losspool.segmentation.data.cityscapes import LABEL_IDS
+from losspool.segmentation.data.files import FileDataset, Pair, existing_folder, images_below
+from losspool.segmentation.data.images import SUFFIXES, opened, read_image
+from losspool.segmentation.data.indexing import ClassIndex, build_index, class_index
+from losspool.segmentation.data.labels import contiguous
+from losspool.segmentation.data.protocol import (
+    IGNORE,
+    ClassInfo,
+    Dataset,
+    HasLooks,
+    Pixels,
+    Skip,
+    WarnOnce,
+    check_classes,
+    read_next_pair,
+    read_pair,
+    try_pair,
+)
+from losspool.segmentation.data.registry import DATASETS, DatasetKind, dataset_kind, open_dataset, splits_of
+from losspool.segmentation.data.voc_prepare import EXPECTED, prepare_voc
+
+__all__ = [
+    "DATASETS",
+    "EXPECTED",
+    "IGNORE",
+    "LABEL_IDS",
+    "SUFFIXES",
+    "Augmentation",
+    "ClassIndex",
+    "ClassInfo",
+    "Dataset",
+    "DatasetKind",
+    "FileDataset",
+    "HasLooks",
+    "Pair",
+    "Pixels",
+    "Skip",
+    "WarnOnce",
+    "build_index",
+    "check_classes",
+    "check_dataset",
+    "class_index",
+    "class_table",
+    "contiguous",
+    "crop",
+    "dataset_kind",
+    "existing_folder",
+    "images_below",
+    "open_dataset",
+    "opened",
+    "prepare_voc",
+    "read_image",
+    "read_next_pair",
+    "read_pair",
+    "splits_of",
+    "try_pair",
+]

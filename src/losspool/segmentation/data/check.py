@@ -10,12 +10,9 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from losspool.segmentation.console import plain, track
+from losspool.segmentation.base import UserError, in_threads, plain, track
 from losspool.segmentation.data.files import FileDataset
-from losspool.segmentation.data.pairs import read_pair
-from losspool.segmentation.data.protocol import IGNORE, Dataset
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.parallel import in_threads
+from losspool.segmentation.data.protocol import IGNORE, Dataset, read_pair
 
 _BAR = 32
 _NUMBERS = 35  # columns that the numbers and the gaps take
@@ -36,7 +33,7 @@ class Findings:
     faults: list[str] = field(default_factory=list)
 
 
-def check(dataset: Dataset) -> Findings:
+def check_dataset(dataset: Dataset) -> Findings:
     """Every image decodes, every label is there, decodes, has its image's size and holds known values."""
     files = dataset if isinstance(dataset, FileDataset) else None
     # Benchmarks keep the labels of their test splits; of any other split a missing label is a fault.

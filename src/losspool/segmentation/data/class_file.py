@@ -7,10 +7,9 @@ from pathlib import Path
 from reprlib import repr as short  # what a file holds may be endless
 from typing import Any
 
+from losspool.segmentation.base import UserError, read_yaml
 from losspool.segmentation.data.labels import MOST_CLASSES, Color, LabelDecoder
 from losspool.segmentation.data.protocol import IGNORE, ClassInfo
-from losspool.segmentation.errors import UserError
-from losspool.segmentation.yaml_file import read_yaml
 
 _FIELDS = {"classes", "ignore", "ignore_color"}
 _CLASS_FIELDS = {"name", "id", "color"}

@@ -6,14 +6,14 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from PIL import Image
 
+from losspool.segmentation.base import BrokenFileError, UserError
 from losspool.segmentation.data.images import SUFFIXES, read_image, unreadable
 from losspool.segmentation.data.protocol import ClassInfo, Pixels
-from losspool.segmentation.errors import BrokenFileError, UserError
 
 
 class Decoder(Protocol):
@@ -140,3 +140,24 @@ def matched(images: Mapping[str, Path], labels: Mapping[str, Path]) -> tuple[lis
     """Images with their labels by name, and the labels that are left over."""
     pairs = [Pair(key, image, labels.get(key)) for key, image in images.items()]
     return pairs, [path for key, path in labels.items() if key not in images]
+
+
+def read_list(path: Path) -> list[str]:
+    """The names in the file, in its order. One that leads out of the folder, or comes twice, is refused."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"{path}: the list file does not exist") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: the list file cannot be read ({error})") from None
+    names: dict[str, None] = {}  # in order, and quick to look up
+    for line in lines:
+        if not line.strip():
+            continue
+        name = PurePosixPath(line)
+        if name.is_absolute() or ".." in name.parts or "\0" in line:
+            raise UserError(f"{path}: {line!r} leads out of the folder")
+        if str(name) in names:
+            raise UserError(f"{path}: {str(name)!r} stands there twice")
+        names[str(name)] = None
+    return list(names)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from os.path import isdir, isfile  # unlike pathlib's they say no of what cannot be a path
 from pathlib import Path, PurePosixPath
 
+from losspool.segmentation.base import UserError
 from losspool.segmentation.data.class_file import read_classes
-from losspool.segmentation.data.files import FileDataset, Pair, images_below, matched, subfolders, walk
+from losspool.segmentation.data.files import FileDataset, Pair, images_below, matched, read_list, subfolders, walk
 from losspool.segmentation.data.images import SUFFIXES
-from losspool.segmentation.data.lists import read_list
-from losspool.segmentation.errors import UserError
 
 
 def splits(root: Path) -> list[str]:

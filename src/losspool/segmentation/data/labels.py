@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from losspool.segmentation.base import BrokenFileError
 from losspool.segmentation.data.images import read_values, too_large
 from losspool.segmentation.data.protocol import IGNORE, Pixels
-from losspool.segmentation.errors import BrokenFileError
 
 Color = tuple[int, int, int]
 

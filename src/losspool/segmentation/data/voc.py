@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from losspool.segmentation.data.files import FileDataset, Pair
+from losspool.segmentation.base import UserError
+from losspool.segmentation.data.files import FileDataset, Pair, read_list
 from losspool.segmentation.data.labels import contiguous
-from losspool.segmentation.data.lists import read_list
 from losspool.segmentation.data.protocol import ClassInfo
-from losspool.segmentation.errors import UserError
 
 AUGMENTED = "trainaug"
 LISTS = "ImageSets/Segmentation"

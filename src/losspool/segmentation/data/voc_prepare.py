@@ -10,15 +10,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from losspool.segmentation.console import track
-from losspool.segmentation.data.files import existing_folder
+from losspool.segmentation.base import BrokenFileError, UserError, in_threads, replacing, track
+from losspool.segmentation.data.files import existing_folder, read_list
 from losspool.segmentation.data.images import read_values, size_of
-from losspool.segmentation.data.lists import read_list
 from losspool.segmentation.data.protocol import Pixels
 from losspool.segmentation.data.voc import AUGMENTED, CLASSES, LISTS, voc_color, voc_folder
-from losspool.segmentation.errors import BrokenFileError, UserError
-from losspool.segmentation.parallel import in_threads
-from losspool.segmentation.storage import replacing
 
 EXPECTED = 10_582
 """Images in the augmented set that everyone trains on, the paper too."""

@@ -1,7 +1,7 @@
 """The paper's DeepLabV2 on ResNet and MobileNetV2, its weights, and any other model by import path."""
 
-from losspool.segmentation.models.deeplab import ALIGN_CORNERS, DeepLabV2, enlarge
-from losspool.segmentation.models.frozen import freeze_batch_norm
+from losspool.segmentation.models.batch_norm import freeze_batch_norm
+from losspool.segmentation.models.deeplab import ALIGN_CORNERS, DeepLabV2, covered, enlarge
 from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
 from losspool.segmentation.models.registry import Model, build_from_spec, build_model
 from losspool.segmentation.models.spec import MODELS, ModelSpec
@@ -19,6 +19,7 @@ __all__ = [
     "Preprocessing",
     "build_from_spec",
     "build_model",
+    "covered",
     "enlarge",
     "freeze_batch_norm",
     "read_weights",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base import UserError
 
 Triple = tuple[float, float, float]
 

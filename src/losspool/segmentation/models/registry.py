@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base import UserError, import_by_path, is_import_path
 from losspool.segmentation.models.backbone import Variant
+from losspool.segmentation.models.batch_norm import freeze_batch_norm
 from losspool.segmentation.models.deeplab import DeepLabV2
-from losspool.segmentation.models.frozen import freeze_batch_norm
 from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
 from losspool.segmentation.models.spec import MODELS, ModelSpec
 from losspool.segmentation.models.weights import (
@@ -122,7 +121,7 @@ def build_model(
         frozen_bn: whether BatchNorm is frozen; where not given, with weights yes, without no.
     """
     frozen_bn = weights is not None if frozen_bn is None else frozen_bn
-    if "." in name:
+    if is_import_path(name):
         return _build_by_path(ModelSpec(name, num_classes, None, variant, IMAGENET, frozen_bn), weights)
     spec = ModelSpec(name, num_classes, output_stride, variant or "torchvision", IMAGENET, frozen_bn)
     if weights is None:
@@ -166,12 +165,7 @@ def _build_by_path(spec: ModelSpec, weights: str | Path | None) -> Model:
 
 def _call(path: str, num_classes: int) -> nn.Module:
     """What the callable at an import path returns for the number of classes."""
-    where, _, attribute = path.rpartition(".")
-    try:
-        build = getattr(importlib.import_module(where), attribute)
-    except Exception as error:  # a user's module may raise anything while it is imported
-        problem = f"{type(error).__name__}: {error}"
-        raise UserError(f"model {path!r} cannot be imported ({problem}); is it installed, or on PYTHONPATH?") from error
+    build = import_by_path(path, "model")
     if not callable(build):
         raise UserError(f"model {path!r} must be callable with the number of classes, got {type(build).__name__}")
     try:

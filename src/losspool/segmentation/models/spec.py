@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, get_args
 
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base import UserError, is_import_path
 from losspool.segmentation.models.backbone import Backbone, Variant
 from losspool.segmentation.models.deeplab import RATES
 from losspool.segmentation.models.mobilenet import MobileNetV2
@@ -46,7 +46,7 @@ class ModelSpec:
     @property
     def by_path(self) -> bool:
         """Whether the name is an import path."""
-        return "." in self.name
+        return is_import_path(self.name)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):

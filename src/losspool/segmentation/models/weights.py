@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from losspool.segmentation.errors import UserError
+from losspool.segmentation.base import UserError
 from losspool.segmentation.models.deeplab import DeepLabV2
 
 State = dict[str, Tensor]

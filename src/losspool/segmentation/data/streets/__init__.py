@@ -2,6 +2,6 @@
 
 from losspool.segmentation.data.streets.classes import CLASSES, LOOKS, Look
 from losspool.segmentation.data.streets.compose import Scene, scene
-from losspool.segmentation.data.streets.dataset import SPLITS, Streets
+from losspool.segmentation.data.streets.dataset import SPLITS, Streets, options, splits
 
-__all__ = ["CLASSES", "LOOKS", "SPLITS", "Look", "Scene", "Streets", "scene"]
+__all__ = ["CLASSES", "LOOKS", "SPLITS", "Look", "Scene", "Streets", "options", "scene", "splits"]

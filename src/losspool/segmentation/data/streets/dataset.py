@@ -10,10 +10,10 @@ from typing import Any
 
 from PIL import Image
 
+from losspool.segmentation.base import UserError
 from losspool.segmentation.data.protocol import ClassInfo, Pixels
-from losspool.segmentation.data.streets.classes import CLASSES
+from losspool.segmentation.data.streets.classes import CLASSES, LOOKS
 from losspool.segmentation.data.streets.compose import VERSION, Scene, scene
-from losspool.segmentation.errors import UserError
 
 COUNTS = {"train": 1000, "val": 100, "test": 200}
 """How many scenes each split has unless told otherwise."""
@@ -25,6 +25,15 @@ SIDES = (32, 2048)
 """The shortest and the longest side of a picture: below nothing is left to see, above one takes seconds."""
 KEPT = 8
 """Scenes kept in memory: a loader asks for a scene's image, label and looks one after the other."""
+
+
+def splits() -> tuple[str, ...]:
+    return SPLITS
+
+
+def options(data: Any, split: str) -> dict[str, Any]:
+    """The size and number of scenes, from a recipe's section ``data``; only the training split has a number."""
+    return {"size": data.streets_size, **({"count": data.streets_train} if split == "train" else {})}
 
 
 class Streets:
@@ -67,6 +76,11 @@ class Streets:
     def label(self, index: int) -> Pixels:
         """(H, W), the size of the image, read-only."""
         return self._scene(index).label
+
+    @property
+    def look_names(self) -> Sequence[str]:
+        """The names of the looks, as metrics hold them: ``pedestrian/rare``."""
+        return [look.key for look in LOOKS]
 
     def looks(self, index: int) -> Pixels:
         """(H, W), read-only: one plus the look's index in LOOKS where the class has looks, zero elsewhere."""

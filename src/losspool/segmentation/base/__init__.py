@@ -1,0 +1,40 @@
+"""What every other room uses, and which uses none of them: errors, console, files, threads, processes."""
+
+from losspool.segmentation.base.checks import check_at_least, check_choice, check_positive, check_within
+from losspool.segmentation.base.console import console, plain, progress_bar, say, track
+from losspool.segmentation.base.errors import BrokenFileError, UserError, out_of_memory
+from losspool.segmentation.base.files import PARTIAL, read_json, remove, replacing, sweep, write_json
+from losspool.segmentation.base.plugins import import_by_path, is_import_path
+from losspool.segmentation.base.process import Interrupt, Interrupted, end_with_parent, hard_exit
+from losspool.segmentation.base.threads import in_threads
+from losspool.segmentation.base.yaml_file import parse_yaml, read_yaml
+
+__all__ = [
+    "PARTIAL",
+    "BrokenFileError",
+    "Interrupt",
+    "Interrupted",
+    "UserError",
+    "check_at_least",
+    "check_choice",
+    "check_positive",
+    "check_within",
+    "console",
+    "end_with_parent",
+    "hard_exit",
+    "import_by_path",
+    "in_threads",
+    "is_import_path",
+    "out_of_memory",
+    "parse_yaml",
+    "plain",
+    "progress_bar",
+    "read_json",
+    "read_yaml",
+    "remove",
+    "replacing",
+    "say",
+    "sweep",
+    "track",
+    "write_json",
+]

@@ -1,0 +1,28 @@
+"""The settings of a run: their schema, and recipes that state them."""
+
+from losspool.segmentation.config.recipes import dump_config, load_config
+from losspool.segmentation.config.schema import (
+    METHODS,
+    TILINGS,
+    Config,
+    DataConfig,
+    EvaluateConfig,
+    ModelConfig,
+    SamplingConfig,
+    TrainConfig,
+)
+from losspool.segmentation.losses import LossConfig
+
+__all__ = [
+    "METHODS",
+    "TILINGS",
+    "Config",
+    "DataConfig",
+    "EvaluateConfig",
+    "LossConfig",
+    "ModelConfig",
+    "SamplingConfig",
+    "TrainConfig",
+    "dump_config",
+    "load_config",
+]

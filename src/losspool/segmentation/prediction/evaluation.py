@@ -1,0 +1,206 @@
+"""Checkpoints of a run, scored on a split: a table for people, JSON for everything else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from losspool import __version__
+from losspool.segmentation.base import plain, progress_bar, replacing, write_json
+from losspool.segmentation.config import EvaluateConfig, load_config
+from losspool.segmentation.data import WarnOnce, check_classes
+from losspool.segmentation.prediction.scoring import Scores, score
+from losspool.segmentation.prediction.trained_run import load
+from losspool.segmentation.runs import RunFolder, source_commit
+
+FORMAT = 1
+COUNTS = ("hits", "labelled", "predicted")
+"""What ``per_image`` calls the rows of :func:`losspool.segmentation.prediction.metrics.class_counts`."""
+_NONE = "–"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number over several checkpoints: its mean, and its standard deviation with n - 1, as in the paper's tables."""
+
+    mean: float
+    std: float | None
+    """None for a single checkpoint."""
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:.2f}" + ("" if self.std is None else f" ± {100 * self.std:.2f}")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of one or more checkpoints under the same settings."""
+
+    dataset: str
+    """The dataset's name and split."""
+    split: str
+    images: int
+    classes: tuple[str, ...]
+    settings: EvaluateConfig
+    zoom: float
+    scores: dict[int, Scores]
+    """By step."""
+    commit: str | None
+    """Of losspool when it began: the source may change while it runs."""
+
+    @property
+    def summaries(self) -> list[dict[str, Any]]:
+        """mIoU, IoU per class and the like, of each checkpoint."""
+        return [scores.summary() for scores in self.scores.values()]
+
+    def spread(self) -> Spread:
+        """Of the mIoU."""
+        return Spread.of([summary["miou"] for summary in self.summaries])
+
+    def class_spreads(self) -> list[Spread | None]:
+        """Of each class's IoU; None for a class that occurs under no checkpoint."""
+        columns = zip(*(summary["iou"] for summary in self.summaries), strict=True)
+        present = [[value for value in column if value is not None] for column in columns]
+        return [Spread.of(values) if values else None for values in present]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it; see docs/evaluation.md."""
+        mean, classes = self.spread(), self.class_spreads()
+        checkpoints = zip(self.scores.items(), self.summaries, strict=True)
+        return {
+            "format": FORMAT,
+            "version": __version__,
+            "commit": self.commit,
+            "dataset": self.dataset,
+            "split": self.split,
+            "images": self.images,
+            "classes": list(self.classes),
+            "settings": {**asdict(self.settings), "scales": list(self.settings.scales), "zoom": self.zoom},
+            "checkpoints": [
+                {"step": step, **summary, "confusion": scores.matrix.tolist(), "per_image": _per_image(scores)}
+                for (step, scores), summary in checkpoints
+            ],
+            "mean": {"miou": mean.mean, "iou": [None if each is None else each.mean for each in classes]},
+            "std": {"miou": mean.std, "iou": [None if each is None else each.std for each in classes]},
+        }
+
+
+def evaluate_run(
+    folder: RunFolder, steps: Iterable[int], split: str, settings: EvaluateConfig, trusted_model: str | None = None
+) -> Evaluation:
+    """Score the checkpoints one after the other."""
+    config = load_config(folder.config)
+    dataset = config.data.open(split)
+    found: dict[int, Scores] = {}
+    commit = source_commit()
+    tell = WarnOnce()
+    for step in dict.fromkeys(steps):
+        trained = load(folder, step, trusted_model)
+        check_classes(trained.classes, dataset)
+        with progress_bar() as progress:
+            task = progress.add_task(plain(f"Step {step} on {dataset.name}"), total=len(dataset))
+            advance = partial(progress.advance, task)
+            predict, every = trained.predictor(settings), range(len(dataset))
+            found[step] = score(predict, dataset, every, lambda: None, config.data.skip_broken, done=advance)
+        for error in found[step].broken or ():
+            tell(error)
+    names = tuple(info.name for info in dataset.classes)
+    return Evaluation(dataset.name, split, len(dataset), names, settings, config.data.zoom, found, commit)
+
+
+def write_evaluation(folder: RunFolder, evaluation: Evaluation) -> Path:
+    """JSON in the run's folder, under a name that says what was evaluated. A line per entry, checkpoint and image."""
+    name = evaluation_name(evaluation.split, evaluation.settings, evaluation.scores)
+    path = folder.path / f"{name}.json"
+    lines = (f"{json.dumps(key)}: {_value(value)}" for key, value in evaluation.to_dict().items())
+    with replacing(path) as partial:
+        write_json(partial, "{\n" + ",\n".join(lines) + "\n}")
+    return path
+
+
+def _per_image(scores: Scores) -> list[dict[str, Any]]:
+    return [
+        {"image": name, **dict(zip(COUNTS, counts.tolist(), strict=True))} for name, counts in scores.per_image.items()
+    ]
+
+
+def _value(value: Any) -> str:
+    """JSON in which every object of a list has a line of its own."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(map(_value, value)) + "\n]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)}: {_value(each)}" for key, each in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def evaluation_name(split: str, settings: EvaluateConfig, steps: Iterable[int]) -> str:
+    """What an evaluation's file is called, without suffix."""
+    listed = list(map(str, steps))
+    split = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in split)
+    parts = ["evaluation", split, settings.tiling]
+    if settings.scales != (1.0,):
+        parts.append("x".join(map(str, settings.scales)))
+    if settings.flip:
+        parts.append("flip")
+    # Many steps would make a name that no file may have.
+    parts.append("+".join(listed) if len(listed) <= 8 else f"{listed[0]}..{listed[-1]}")
+    return "-".join(parts)
+
+
+def score_table(evaluation: Evaluation) -> Table:
+    """A row per class and the mean: IoU in percent, a column per checkpoint, mean ± std if there are several."""
+    several = len(evaluation.scores) > 1
+    table = _table("class", evaluation.scores)
+    if several:
+        table.add_column("mean ± std", justify="right", no_wrap=True)
+    values = zip(*(summary["iou"] for summary in evaluation.summaries), strict=True)
+    for name, row, spread in zip(evaluation.classes, values, evaluation.class_spreads(), strict=True):
+        table.add_row(Text(plain(name)), *map(_percent, row), *([str(spread or _NONE)] if several else []))
+    table.add_section()
+    means = [_percent(summary["miou"]) for summary in evaluation.summaries]
+    table.add_row("mean", *means, *([str(evaluation.spread())] if several else []), style="bold")
+    return table
+
+
+def look_table(evaluation: Evaluation) -> Table | None:
+    """Of generated scenes: the share of a look's pixels that were found. None for other data."""
+    recalls = [summary.get("recall_per_look") for summary in evaluation.summaries]
+    if recalls[0] is None:
+        return None
+    table = _table("recall per look", evaluation.scores)
+    for key in recalls[0]:
+        table.add_row(key, *(_percent(recall[key]) for recall in recalls if recall is not None))
+    return table
+
+
+def _table(what: str, steps: Iterable[int]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(what, no_wrap=True)
+    for step in steps:
+        table.add_column(f"step {step}", justify="right", no_wrap=True)
+    return table
+
+
+def heading(evaluation: Evaluation) -> str:
+    """What was evaluated, and how."""
+    settings = evaluation.settings
+    passes = f", scales {', '.join(map(str, settings.scales))}" if settings.scales != (1.0,) else ""
+    passes += ", flipped too" if settings.flip else ""
+    skipped = max(len(scores.broken or ()) for scores in evaluation.scores.values())
+    images = f"{evaluation.images} images" + (f" ({skipped} of them skipped)" if skipped else "")
+    return f"{evaluation.dataset}: {images}, tiling {settings.tiling}{passes}, IoU in %"
+
+
+def _percent(value: float | None) -> str:
+    return _NONE if value is None else f"{100 * value:.2f}"

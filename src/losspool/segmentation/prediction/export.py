@@ -1,0 +1,181 @@
+"""A trained network as one file that runs without this package, checked against the network."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from losspool.segmentation.base import UserError, replacing
+from losspool.segmentation.models import Model, enlarge
+from losspool.segmentation.prediction.trained_run import Trained
+
+SUFFIXES = (".onnx", ".pt2")
+INPUT, OUTPUT = "images", "logits"
+TOLERANCE, RELATIVE = 1e-3, 1e-4
+"""How far logits may be off: this much, or this share of the largest; float32 alone costs about 1e-5 of that."""
+_NEEDED = ("onnx", "onnxscript", "onnxruntime")
+_EXAMPLE = (2, 129, 193)
+"""Batch, height and width to trace with: none is one, and no two are equal, so none is taken for a constant."""
+_OTHER = (1, 98, 145)
+"""What is checked beside it where the size is free."""
+
+Runner = Callable[[Tensor], Tensor]
+
+
+class Exported(nn.Module):
+    """uint8 RGB images (B, H, W, 3), as they are read, to logits (B, C, H, W): preprocessing and enlargement inside."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.network = model.module
+        self._preprocessing = model.spec.preprocessing
+        self._stride = model.spec.output_stride
+
+    def forward(self, images: Tensor) -> Tensor:
+        batch, height, width, channels = images.shape
+        # As one long row, so that no height could be taken for the channels.
+        row = images.reshape(batch, 1, height * width, channels)
+        ready = self._preprocessing.apply(row).view(batch, channels, height, width)
+        return enlarge(cast(Tensor, self.network(ready)).float(), (height, width), self._stride)
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Height and width.
+
+    >>> parse_size("512,1024")
+    (512, 1024)
+    """
+    try:
+        height, width = (int(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"a size is a height and a width such as 512,1024, got {text!r}") from None
+    if height < 1 or width < 1:
+        raise UserError(f"height and width must be at least 1, got {text!r}")
+    return height, width
+
+
+def export_run(trained: Trained, path: Path, size: tuple[int, int] | None = None) -> float:
+    """Write ``path`` (.onnx or .pt2) and return the largest difference between its logits and the network's.
+
+    Without ``size`` the file takes images of any size and number; with it one image of that height
+    and width. If the file does not compute what the network computes, it is not left behind.
+    """
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"{path}: an exported model ends in {' or '.join(SUFFIXES)}")
+    if path.suffix == ".onnx":
+        missing = [name for name in _NEEDED if find_spec(name) is None]
+        if missing:
+            raise UserError(f"exporting to ONNX needs {', '.join(missing)}: pip install 'losspool[export]'")
+    network = Exported(trained.model).eval()
+    shapes = [_EXAMPLE, _OTHER] if size is None else [(1, *size)]
+    write, load = (_write_onnx, _load_onnx) if path.suffix == ".onnx" else (_write_program, _load_program)
+    with replacing(path) as partial, torch.no_grad(), _quiet():
+        try:
+            content = write(network, _images(shapes[0]), size is None, _description(trained))
+        except Exception as error:  # the tracer raises whatever the model's code leads it to
+            told = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise UserError(f"{trained.model.spec.name}: the model cannot be exported ({told})") from error
+        partial.write_bytes(content)
+        return _check(load(partial.read_bytes()), network, shapes, path)
+
+
+def _check(run: Runner, network: Exported, shapes: list[tuple[int, int, int]], path: Path) -> float:
+    """The largest difference over random images; arg-max follows where its margin is more than twice that."""
+    largest = 0.0
+    for shape in shapes:
+        images = _images(shape)
+        wanted = network(images)
+        found = run(images)
+        tolerance = max(TOLERANCE, RELATIVE * wanted.abs().max().item())
+        difference = (found - wanted).abs().max().item() if found.shape == wanted.shape else float("nan")
+        if not difference <= tolerance:  # also where it is not a number
+            raise UserError(
+                f"{path}: not written, because its logits for images of {shape[1]}×{shape[2]} are "
+                f"{difference:.3g} off the network's, more than {tolerance:.3g}"
+            )
+        largest = max(largest, difference)
+    return largest
+
+
+def _write_onnx(network: Exported, example: Tensor, free: bool, description: str) -> bytes:
+    axes = {0: "batch", 1: "height", 2: "width"}
+    program = torch.onnx.export(
+        network,
+        (example,),
+        dynamo=True,
+        input_names=[INPUT],
+        output_names=[OUTPUT],
+        dynamic_shapes={INPUT: axes} if free else None,
+        verbose=False,
+    )
+    assert program is not None
+    program.model.metadata_props["losspool"] = description
+    return bytes(program.model_proto.SerializeToString())
+
+
+def _load_onnx(content: bytes) -> Runner:
+    onnxruntime = import_module("onnxruntime")  # not everyone has it
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors alone
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return lambda images: torch.from_numpy(session.run([OUTPUT], {INPUT: images.numpy()})[0])
+
+
+def _write_program(network: Exported, example: Tensor, free: bool, description: str) -> bytes:
+    any_size = torch.export.Dim.DYNAMIC
+    axes = {INPUT: dict.fromkeys(range(3), any_size)} if free else None
+    buffer = io.BytesIO()
+    torch.export.save(
+        torch.export.export(network, (example,), dynamic_shapes=axes),
+        buffer,
+        extra_files={"losspool.json": description},
+    )
+    return buffer.getvalue()
+
+
+def _load_program(content: bytes) -> Runner:
+    return cast(Runner, torch.export.load(io.BytesIO(content)).module())
+
+
+def _description(trained: Trained) -> str:
+    """What a user of the file must know, as JSON inside of it."""
+    facts: dict[str, Any] = {
+        "input": "uint8 RGB (B, H, W, 3)",
+        "output": "float32 logits (B, C, H, W)",
+        "classes": [info.to_dict() for info in trained.classes],
+        "zoom": trained.config.data.zoom,
+        "model": trained.model.spec.name,
+        "step": trained.step,
+    }
+    return json.dumps(facts, ensure_ascii=False)
+
+
+def _images(shape: tuple[int, int, int]) -> Tensor:
+    random = np.random.default_rng(sum(shape))
+    return torch.from_numpy(random.integers(0, 256, (*shape, 3), dtype=np.uint8))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the exporters say: of packages that are absent, of their own deprecations, of graphs that failed."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

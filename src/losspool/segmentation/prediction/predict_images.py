@@ -1,0 +1,112 @@
+"""Predictions of any images, written as pictures below one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os.path import exists, isdir  # unlike pathlib's they say no of what cannot be a path
+from pathlib import Path
+
+from PIL import Image
+
+from losspool.segmentation.base import UserError, in_threads, plain, track
+from losspool.segmentation.data import ClassInfo, Pixels, cityscapes
+from losspool.segmentation.prediction.pictures import (
+    cityscapes_image,
+    heat_image,
+    heat_overlay,
+    index_image,
+    overlay_image,
+    palette_image,
+    save_png,
+)
+from losspool.segmentation.prediction.predictor import Predictor
+from losspool.segmentation.prediction.sources import Source
+from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap
+
+SUFFIXES = {"index": "_index", "palette": "_palette", "overlay": "_overlay", "cityscapes": "_labelIds"}
+"""What follows the image's name in that of a picture. None ends like another, so no two pictures share a name."""
+_HEAT, _HEAT_OVERLAY = "_weights", "_weights-overlay"
+
+
+def parse_formats(given: Sequence[str], classes: Sequence[ClassInfo], weights: bool) -> list[str]:
+    """Formats from options that may be repeated or hold a list."""
+    formats = list(dict.fromkeys(part.strip() for text in given for part in text.split(",")))
+    for name in formats:
+        if name not in SUFFIXES:
+            raise UserError(f"a format is one of {', '.join(SUFFIXES)}, got {name!r}")
+    if "cityscapes" in formats:
+        if [info.name for info in classes] != [info.name for info in cityscapes.CLASSES]:
+            raise UserError("the format 'cityscapes' needs a network of Cityscapes' 19 classes, this one has others")
+        if len(formats) > 1 or weights:
+            raise UserError("the format 'cityscapes' must be alone: the benchmark wants one file per image")
+    return formats
+
+
+def predict_images(
+    predict: Predictor,
+    sources: Sequence[Source],
+    out: Path,
+    formats: Sequence[str],
+    classes: Sequence[ClassInfo],
+    weigh: Weigher | None = None,
+    tell: Callable[[str, WeightMap], None] = lambda name, found: None,
+) -> list[str]:
+    """Write every picture of every image; what was wrong with images that cannot be read is returned.
+
+    ``tell`` is called with the name and the weights of each image, where ``weigh`` makes them.
+    """
+    suffixes = [SUFFIXES[name] for name in formats] + ([_HEAT, _HEAT_OVERLAY] if weigh else [])
+    _check_targets(sources, out, suffixes)
+    faults = []
+    read = track(in_threads(_read, sources, ahead=2), len(sources), "Predicting")
+    for source, content in zip(sources, read, strict=True):
+        if isinstance(content, str):
+            faults.append(content)
+            continue
+        image, label = content
+        if formats:
+            labels = predict(image)
+            for name in formats:
+                save_png(_picture(name, image, labels, classes), _target(out, source, SUFFIXES[name]))
+        if weigh is not None and label is not None:
+            found = weigh(image, label, source.seed)
+            heat = heat_image(found.weights, found.top, found.void)
+            save_png(heat, _target(out, source, _HEAT))
+            save_png(heat_overlay(image, heat), _target(out, source, _HEAT_OVERLAY))
+            tell(source.name, found)
+    return faults
+
+
+def _read(source: Source) -> tuple[Image.Image, Pixels | None] | str:
+    try:
+        return source.read()
+    except UserError as error:
+        return str(error)
+
+
+def _picture(name: str, image: Image.Image, labels: Pixels, classes: Sequence[ClassInfo]) -> Image.Image:
+    if name == "index":
+        return index_image(labels)
+    if name == "palette":
+        return palette_image(labels, classes)
+    return overlay_image(image, labels, classes) if name == "overlay" else cityscapes_image(labels)
+
+
+def _target(out: Path, source: Source, suffix: str) -> Path:
+    """Where a picture goes: below ``out``, whatever the name holds and wherever links in ``out`` lead."""
+    path = out / f"{source.name}{suffix}.png"
+    if not path.parent.resolve().is_relative_to(out.resolve()):
+        raise UserError(f"{plain(source.name)}: its predictions would not lie in {out}")
+    return path
+
+
+def _check_targets(sources: Sequence[Source], out: Path, suffixes: Sequence[str]) -> None:
+    """Before anything is computed: every picture lies in ``out``, and none takes the place of an image."""
+    if exists(out) and not isdir(out):
+        raise UserError(f"{out}: a file is in the way of the folder for the predictions")
+    images = {source.path.resolve() for source in sources if source.path}
+    for source in sources:
+        for suffix in suffixes:
+            path = _target(out, source, suffix)
+            if path.parent.resolve() / path.name in images:
+                raise UserError(f"{path}: a prediction would take the place of an image; name another folder")

@@ -1,0 +1,106 @@
+"""Whole images through a trained network, tile by tile and strip by strip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from losspool.segmentation.config import EvaluateConfig
+from losspool.segmentation.data import Pixels
+from losspool.segmentation.models import Preprocessing
+from losspool.segmentation.prediction.strips import row_strips, strips
+from losspool.segmentation.prediction.tiling import tiles
+
+
+class Predictor:
+    """A trained network for images of any size. It never holds more at full size than a tile's logits.
+
+    Args:
+        network: a module in evaluation mode, on ``device``: images (B, 3, H, W) to logits (B, C, h, w).
+        preprocessing: the network's.
+        stride: the network's, if its cells are of so many pixels; None where all that is known is that its logits
+            are of the whole image.
+        zoom: the scale at which it saw images in training.
+        config: tiles, scales and flips.
+        device: where to compute.
+    """
+
+    def __init__(
+        self,
+        network: Callable[[Tensor], Any],
+        preprocessing: Preprocessing,
+        *,
+        stride: int | None = None,
+        zoom: float = 1.0,
+        config: EvaluateConfig | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._network = network
+        self._preprocessing = preprocessing
+        self._stride = stride
+        self._zoom = zoom
+        self._config = config or EvaluateConfig()
+        self.device = torch.device(device)
+
+    @torch.no_grad()
+    def __call__(self, image: Image.Image) -> Pixels:
+        """(H, W): the label of every pixel."""
+        out = np.empty((image.height, image.width), np.uint8)
+        for tile in tiles(image.width, self._config.tiling):
+            part = image.crop((tile.left, 0, tile.right, image.height))
+            kept = slice(tile.first - tile.left, tile.last - tile.left)
+            out[:, tile.first : tile.last] = self._labels(part, kept)
+        return out
+
+    @torch.no_grad()
+    def logits(self, image: Image.Image) -> Tensor:
+        """(1, C, H, W): of the whole image, in one pass."""
+        return torch.cat([logits for _, logits in self._strips(image, slice(0, image.width))], 1)[None]
+
+    def _labels(self, part: Image.Image, kept: slice) -> Pixels:
+        """(H, kept): of a tile. A function of its own, so that nothing of a tile outlives it."""
+        out = np.empty((part.height, kept.stop - kept.start), np.uint8)
+        for rows, scores in self._scores(part, kept):
+            # Along with the maximum, because argmax alone takes four times as long on a CPU.
+            out[rows] = scores.max(0).indices.to(torch.uint8).cpu().numpy()  # (C, rows, kept) -> (rows, kept)
+        return out
+
+    def _scores(self, part: Image.Image, kept: slice) -> Iterator[tuple[slice, Tensor]]:
+        """Strips of rows: the logits (C, rows, kept); of several passes, the sum of their probabilities."""
+        flips = (False, True) if self._config.flip else (False,)
+        passes = [(scale, flip) for scale in self._config.scales for flip in flips]
+        if len(passes) == 1:
+            yield from self._strips(part, kept, *passes[0])
+            return
+        total: Tensor | None = None
+        for scale, flip in passes:
+            for rows, logits in self._strips(part, kept, scale, flip):
+                if total is None:
+                    total = logits.new_zeros(logits.shape[0], part.height, logits.shape[2])
+                total[:, rows] += logits.softmax(0)
+        assert total is not None
+        for rows in row_strips(total, part.height):
+            yield rows, total[:, rows]
+
+    def _strips(
+        self, part: Image.Image, kept: slice, scale: float = 1.0, flip: bool = False
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Of one pass: strips of the part's rows, and their logits (C, rows, kept)."""
+        size, zoom = (part.height, part.width), scale * self._zoom
+        if zoom != 1:
+            resized = (max(round(part.width * zoom), 1), max(round(part.height * zoom), 1))
+            part = part.resize(resized, Image.Resampling.BILINEAR)
+        pixels = torch.from_numpy(np.array(part)).to(self.device)  # (H, W, 3)
+        if flip:
+            pixels = pixels.flip(1)
+        # As one long row: an image three pixels high could be read as one with the channels first.
+        ready = self._preprocessing.apply(pixels.reshape(1, 1, -1, 3)).view(1, 3, part.height, part.width)
+        coarse = self._network(ready)
+        assert isinstance(coarse, Tensor)
+        cells = None if self._stride is None else (part.height / self._stride, part.width / self._stride)
+        return strips(coarse.float(), size, kept, cells=cells, flip=flip)

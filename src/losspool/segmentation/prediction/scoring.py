@@ -1,0 +1,95 @@
+"""Predictions against labels: counts over a split, and the scores that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from losspool.segmentation.base import BrokenFileError, UserError, in_threads
+from losspool.segmentation.data import Dataset, HasLooks, Pixels, try_pair
+from losspool.segmentation.prediction.metrics import class_counts, confusion, iou, mean_iou
+
+
+@dataclass
+class Scores:
+    """Counts over a split; adding the counts of two halves gives the counts of the whole."""
+
+    matrix: NDArray[np.int64]
+    """(C, C): row = label, column = prediction."""
+    looks: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    """(L, 2): of each look, the pixels found and the pixels there are. Only some datasets have looks."""
+    look_names: Sequence[str] = ()
+    broken: list[BrokenFileError] | None = None
+    """What is wrong with the images that were left out; None where a broken one is an error."""
+    per_image: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    """(3, C) of each image by its name, see :func:`class_counts`: the IoU of any of the images follows from these."""
+
+    def summary(self) -> dict[str, Any]:
+        """As metrics.jsonl holds it: IoU (None where a class does not occur), and how many pixels the classes have."""
+        if not self.matrix.any():
+            raise UserError("no pixel of the split has a label, so there is nothing to score")
+        found: dict[str, Any] = {
+            "miou": mean_iou(self.matrix),
+            "iou": [None if np.isnan(score) else float(score) for score in iou(self.matrix)],
+            "pixels": self.matrix.sum(1).tolist(),
+        }
+        if self.broken is not None:
+            found["skipped"] = len(self.broken)
+        if self.look_names:
+            found["recall_per_look"] = {
+                name: (float(hits / pixels) if pixels else None)
+                for name, (hits, pixels) in zip(self.look_names, self.looks.tolist(), strict=True)
+            }
+        return found
+
+
+def score(
+    predict: Callable[[Image.Image], Pixels],
+    dataset: Dataset,
+    indices: Iterable[int],
+    watch: Callable[[], None],
+    skip_broken: bool = False,
+    *,
+    done: Callable[[], None] = lambda: None,
+) -> Scores:
+    """Predict the images at ``indices`` and count.
+
+    ``watch`` is called before each, and now and then while it is waited for; it may raise to stop. ``done`` is called
+    after each.
+    """
+    classes = len(dataset.classes)
+    names = dataset.look_names if isinstance(dataset, HasLooks) else ()
+    scores = Scores(np.zeros((classes, classes), np.int64), np.zeros((len(names), 2), np.int64), names)
+    scores.broken = [] if skip_broken else None
+
+    def read(index: int) -> tuple[str, Image.Image, Pixels, Pixels | None] | BrokenFileError:
+        pair = try_pair(dataset, index)
+        if isinstance(pair, BrokenFileError):
+            return pair
+        # The looks at once: a generated scene that is no longer cached would be drawn again for them.
+        return dataset.names[index], *pair, dataset.looks(index) if isinstance(dataset, HasLooks) else None
+
+    for each in in_threads(read, indices, ahead=2, watch=watch):
+        watch()
+        if isinstance(each, BrokenFileError):
+            if scores.broken is None:
+                raise each
+            scores.broken.append(each)
+            done()
+            continue
+        name, image, label, looks = each
+        prediction = predict(image)
+        matrix = confusion(torch.from_numpy(prediction), torch.from_numpy(label.copy()), classes).numpy()
+        scores.matrix += matrix
+        scores.per_image[name] = class_counts(matrix)
+        if looks is not None:
+            found = np.bincount(looks[prediction == label], minlength=len(names) + 1)
+            scores.looks += np.stack([found, np.bincount(looks.ravel(), minlength=len(names) + 1)], axis=1)[1:]
+        done()
+    return scores

@@ -1,0 +1,55 @@
+"""A run's folder: its lock, checkpoints, metrics and description."""
+
+from losspool.segmentation.runs.checkpoints import (
+    checkpoint_path,
+    fitting,
+    newest_checkpoint,
+    prune,
+    read_checkpoint,
+    steps_in,
+    write_checkpoint,
+)
+from losspool.segmentation.runs.folder import (
+    FREE_TO_CHANGE,
+    RunFolder,
+    check_folder,
+    check_unsaved,
+    chosen_steps,
+    flat,
+    write_config,
+)
+from losspool.segmentation.runs.lock import claimed
+from losspool.segmentation.runs.run_log import (
+    MetricsFile,
+    TensorBoard,
+    describe_run,
+    described,
+    read_metrics,
+    source_commit,
+    status,
+)
+
+__all__ = [
+    "FREE_TO_CHANGE",
+    "MetricsFile",
+    "RunFolder",
+    "TensorBoard",
+    "check_folder",
+    "check_unsaved",
+    "checkpoint_path",
+    "chosen_steps",
+    "claimed",
+    "describe_run",
+    "described",
+    "fitting",
+    "flat",
+    "newest_checkpoint",
+    "prune",
+    "read_checkpoint",
+    "read_metrics",
+    "source_commit",
+    "status",
+    "steps_in",
+    "write_checkpoint",
+    "write_config",
+]

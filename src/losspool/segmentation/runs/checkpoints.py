@@ -1,0 +1,142 @@
+"""Checkpoints: one file per step, written whole or not at all, verified when read, and free of code."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from losspool.segmentation.base import UserError, out_of_memory, remove, replacing, say, sweep
+
+FORMAT = 1
+_NAME = re.compile(r"step-(\d{7,})\.pt")
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:07d}.pt"
+
+
+def steps_in(folder: Path) -> list[int]:
+    """The steps that have a checkpoint, oldest first."""
+    found = (_NAME.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
+    return sorted(int(match[1]) for match in found if match)
+
+
+def write_checkpoint(folder: Path, step: int, content: Mapping[str, Any]) -> Path:
+    """``content`` may hold tensors, numbers, texts, and lists and dicts of these."""
+    path = checkpoint_path(folder, step)
+    with replacing(path) as partial, open(partial, "wb") as file:
+        try:
+            torch.save({"format": FORMAT, "checksum": _checksum(content), "content": dict(content)}, file)
+        except RuntimeError as error:
+            # Where a write fails, torch goes on to close its archive, and that it cannot is all that it tells.
+            raise _cause(error) or error from None
+    return path
+
+
+def _cause(error: BaseException | None) -> BaseException | None:
+    """What the system said before, or a second Ctrl-C."""
+    while isinstance(error, Exception) and not isinstance(error, OSError):
+        error = error.__context__
+    return error
+
+
+class DamagedError(UserError):
+    """A checkpoint that no second look will find whole."""
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """What :func:`write_checkpoint` was given, on the CPU. No code of the file is run; damage is named."""
+    try:
+        with open(path, "rb") as file:
+            stored = torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"{path}: the checkpoint does not exist") from None
+    except OSError as error:  # a disk that is away for the moment says nothing about the file
+        if error.errno == errno.EINVAL:  # torch has looked for a place before the beginning: the end is missing
+            raise DamagedError(f"{path}: the checkpoint is damaged (it is cut off)") from None
+        raise UserError(f"{path}: the checkpoint cannot be read ({error.strerror})") from None
+    except Exception as error:  # the reader raises whatever the bytes lead it to
+        if out_of_memory(error):
+            raise UserError(f"{path}: the checkpoint does not fit into memory") from None
+        raise DamagedError(f"{path}: the checkpoint is damaged, or asks to run code ({_first_line(error)})") from None
+    if not isinstance(stored, dict) or not {"format", "checksum", "content"} <= set(stored):
+        raise DamagedError(f"{path}: not a checkpoint of losspool")
+    if type(stored["format"]) is not int or stored["format"] != FORMAT:
+        raise DamagedError(f"{path}: a checkpoint of format {stored['format']!r}; this version reads format {FORMAT}")
+    content = stored["content"]
+    try:
+        whole = isinstance(content, dict) and str(stored["checksum"]) == _checksum(content)
+    except (RuntimeError, TypeError):  # tensors of kinds that are never written
+        whole = False
+    if not whole:
+        raise DamagedError(f"{path}: the checkpoint is damaged (its checksum is wrong)")
+    return dict(content)
+
+
+@contextmanager
+def fitting(path: Path, what: str) -> Iterator[None]:
+    """Around whatever takes a checkpoint's content apart: what is missing, or of another kind, is one sentence."""
+    try:
+        yield
+    except (UserError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        told = f"it has no {error}" if isinstance(error, KeyError) else _first_line(error)
+        raise UserError(f"{path}: the checkpoint does not fit {what} ({told})") from error
+
+
+def newest_checkpoint(folder: Path) -> dict[str, Any] | None:
+    """The newest that is whole; the others are named and passed over. None if there never was one."""
+    steps = steps_in(folder)
+    for step in reversed(steps):
+        try:
+            return read_checkpoint(checkpoint_path(folder, step))
+        except DamagedError as error:
+            say(f"passed over: {error}")
+    if steps:
+        raise UserError(f"{folder}: none of the run's checkpoints can be used; to begin anew, name another --out")
+    return None
+
+
+def prune(folder: Path, *, step: int, last: int, keep: Iterable[int]) -> None:
+    """Of the checkpoints up to ``step`` delete all but the newest ``last`` and those in ``keep``.
+
+    Later ones could not be read when the run was resumed. They count for nothing, and are replaced in time. What a
+    killed writer left behind goes as well.
+    """
+    steps = [each for each in steps_in(folder) if each <= step]
+    for each in set(steps[:-last]) - set(keep):
+        remove(checkpoint_path(folder, each))
+    sweep(folder)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _checksum(value: Any) -> str:
+    digest = hashlib.sha256()
+    _feed(digest, value)
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, value: Any) -> None:
+    if isinstance(value, Mapping):
+        for key in value:
+            digest.update(f"{key!r}:".encode())
+            _feed(digest, value[key])
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _feed(digest, item)
+    elif isinstance(value, Tensor):
+        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+        digest.update(np.ascontiguousarray(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()))
+    else:
+        digest.update(f"{type(value).__name__}:{value!r}".encode())

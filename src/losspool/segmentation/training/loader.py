@@ -1,0 +1,124 @@
+"""From draws to batches: reads, cuts and stacks, in worker processes if there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from losspool.segmentation.base import BrokenFileError, UserError
+from losspool.segmentation.data import Augmentation, Dataset, Pixels, crop, read_next_pair, read_pair
+from losspool.segmentation.training.sampling import Draw, DrawStream
+from losspool.segmentation.training.workers import settle_in, watched
+
+PREFETCH = 2
+"""Batches that each worker holds ready."""
+
+
+@dataclass
+class Batch:
+    """Crops of equal size, and what they were cut from."""
+
+    images: Tensor
+    """(B, H, W, 3), uint8, as read: the network's own preprocessing comes on the device."""
+    labels: Tensor
+    """(B, H, W), uint8."""
+    draws: list[Draw]
+    skipped: int = 0
+    """How many crops are of another image than was drawn, because that one is broken."""
+    broken: list[BrokenFileError] = field(default_factory=list)
+    """What is wrong with those."""
+
+    def pin_memory(self) -> Batch:
+        return replace(self, images=self.images.pin_memory(), labels=self.labels.pin_memory())
+
+
+Crop = tuple[Pixels, Pixels, Draw, list[BrokenFileError]]
+
+
+class CropDataset(torch.utils.data.Dataset[Crop | UserError]):
+    """Makes the crop of a draw.
+
+    A file that cannot be read is a value here, not an exception: a loader's worker would send its
+    traceback in the place of the sentence. With ``skip_broken`` the next image that can be read takes its place;
+    the crop is a function of the draw then too, but is aimed at nothing.
+    """
+
+    def __init__(self, dataset: Dataset, augmentation: Augmentation, skip_broken: bool = False) -> None:
+        self._dataset = dataset
+        self._augmentation = augmentation
+        self._skip_broken = skip_broken
+
+    def __getitem__(self, draw: Draw) -> Crop | UserError:
+        broken: list[BrokenFileError] = []
+        try:
+            if self._skip_broken:
+                at, image, label, broken = read_next_pair(self._dataset, draw.image)
+                draw = Draw(at, draw.seed) if broken else draw
+            else:
+                image, label = read_pair(self._dataset, draw.image)
+        except UserError as error:
+            return error
+        return *crop(image, label, self._augmentation, draw.seed, draw.aim), draw, broken
+
+
+def stack(crops: Sequence[Crop | UserError]) -> Batch | UserError:
+    made = [each for each in crops if not isinstance(each, UserError)]
+    if len(made) < len(crops):
+        return next(each for each in crops if isinstance(each, UserError))
+    images, labels, draws, broken = zip(*made, strict=True)
+    return Batch(
+        torch.from_numpy(np.stack(images)),
+        torch.from_numpy(np.stack(labels)),
+        list(draws),
+        sum(map(bool, broken)),
+        [error for errors in broken for error in errors],
+    )
+
+
+def crop_loader(
+    dataset: Dataset,
+    augmentation: Augmentation,
+    stream: DrawStream,
+    *,
+    workers: int,
+    lag: int,
+    pin: bool = False,
+    timeout: float = 0.0,
+    skip_broken: bool = False,
+) -> Generator[Batch, None, None]:
+    """The stream's batches in its order. ``lag`` is the sampler's: the prefetch must stay below it.
+
+    When it is closed, its workers have ended. ``timeout`` and ``skip_broken`` are those of the data's config.
+    """
+    check_prefetch(workers, lag)
+    loader: DataLoader[Any] = DataLoader(
+        CropDataset(dataset, augmentation, skip_broken),
+        batch_sampler=stream,
+        num_workers=workers,
+        prefetch_factor=PREFETCH if workers else None,
+        collate_fn=stack,
+        pin_memory=pin,
+        worker_init_fn=settle_in,
+        generator=torch.Generator(),  # else it would draw from the global one
+    )
+    return _raising(watched(loader, timeout))
+
+
+def check_prefetch(workers: int, lag: int) -> None:
+    if workers * PREFETCH >= lag:
+        raise UserError(f"sampling.lag = {lag} must exceed data.workers × {PREFETCH} = {workers * PREFETCH}")
+
+
+def _raising(batches: Generator[Batch | UserError, None, None]) -> Generator[Batch, None, None]:
+    with closing(batches):
+        for batch in batches:
+            if isinstance(batch, UserError):
+                raise batch
+            yield batch

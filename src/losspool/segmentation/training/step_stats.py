@@ -1,0 +1,98 @@
+"""What a step saw, as sums that add up over micro-batches, ranks and steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from losspool.segmentation.data import IGNORE
+from losspool.segmentation.losses import LossResult
+from losspool.segmentation.prediction import confusion
+
+# How many crops were skipped comes last of all: windows of checkpoints that lack it still fit.
+_SCALARS = ("batches", "loss", "pools", "alpha", "valid", "saturated", "stop")
+
+
+@dataclass
+class Observation:
+    """One vector, so that ranks exchange it in one go: scalars, weight mass per class, confusion matrix, skipped."""
+
+    values: Tensor
+    classes: int
+
+    @classmethod
+    def nothing(cls, classes: int, device: torch.device) -> Observation:
+        size = len(_SCALARS) + classes + classes * classes + 1
+        return cls(torch.zeros(size, dtype=torch.float64, device=device), classes)
+
+    def __iadd__(self, other: Observation) -> Observation:
+        self.values += other.values
+        return self
+
+    def _scalar(self, name: str) -> float:
+        return float(self.values[_SCALARS.index(name)])
+
+    @property
+    def loss(self) -> float:
+        """The mean over batches."""
+        return self._scalar("loss") / max(self._scalar("batches"), 1)
+
+    @property
+    def stop(self) -> bool:
+        """Whether any rank was asked to."""
+        return self._scalar("stop") > 0
+
+    @property
+    def counts(self) -> Tensor:
+        """(C, C): the confusion matrix; counts are whole numbers in float64 too."""
+        return self.values[len(_SCALARS) + self.classes : -1].view(self.classes, self.classes)
+
+    @property
+    def skipped(self) -> int:
+        """Crops that were replaced because their image is broken."""
+        return int(self.values[-1])
+
+    def reduced(self, fabric: Fabric, *, stop: bool) -> Observation:
+        """The sum over ranks, on the CPU."""
+        values = self.values.clone()
+        values[_SCALARS.index("stop")] = float(stop)
+        return Observation(cast(Tensor, fabric.all_reduce(values, reduce_op="sum")).cpu(), self.classes)
+
+    def summary(self) -> dict[str, Any]:
+        """As metrics.jsonl holds it."""
+        mass = self.values[len(_SCALARS) : len(_SCALARS) + self.classes]
+        total = float(mass.sum())
+        return {
+            "loss": self.loss,
+            "alpha": self._scalar("alpha") / max(self._scalar("pools"), 1),
+            "saturated": self._scalar("saturated") / max(self._scalar("valid"), 1),
+            "mass": (mass / total).tolist() if total > 0 and math.isfinite(total) else mass.tolist(),
+        }
+
+
+def observe(result: LossResult, labels: Tensor, classes: int, skipped: int = 0) -> Observation:
+    """Of one micro-batch."""
+    stats = result.stats
+    alpha, pooled, saturated = (cast(Tensor, value) for value in (stats.alpha, stats.valid, stats.saturated))
+    scalars = torch.stack(
+        [
+            torch.ones((), dtype=torch.float64, device=labels.device),
+            result.loss.detach().double(),
+            (pooled > 0).sum().double(),
+            alpha.sum(),
+            (labels != IGNORE).sum().double(),  # this rank's own: a global pool counts those of all ranks
+            saturated.sum().double(),
+            torch.zeros((), dtype=torch.float64, device=labels.device),
+        ]
+    )
+    # Void goes to one class more, which is cut off.
+    flat = labels.flatten().long()
+    mass = torch.zeros(classes + 1, dtype=torch.float64, device=labels.device)
+    mass.index_add_(0, torch.where(flat == IGNORE, classes, flat), result.weights.flatten().double())
+    counts = confusion(result.prediction, labels, classes).flatten().double()
+    return Observation(torch.cat([scalars, mass[:-1], counts, counts.new_tensor([skipped])]), classes)

@@ -1,0 +1,180 @@
+"""Every loss against its definition, written out with plain torch."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from losspool import reference
+from losspool.segmentation.data.indexing import ClassIndex
+from losspool.segmentation.losses import LOSSES, Criterion, LossConfig
+
+CLASSES = 5
+
+
+@pytest.fixture
+def batch():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, CLASSES, 5, 6, generator=generator).requires_grad_()
+    labels = torch.randint(0, CLASSES, (2, 19, 23), generator=generator).to(torch.uint8)
+    labels[0, :4] = 255
+    labels[1, :, -3:] = 255
+    full = F.interpolate(logits, (19, 23), mode="bilinear", align_corners=False)
+    return logits, labels, full
+
+
+def entropies(full, labels):
+    return F.cross_entropy(full, labels.long(), ignore_index=255, reduction="none")
+
+
+def per_image_mean(losses, labels):
+    return torch.stack([loss[label != 255].mean() for loss, label in zip(losses, labels, strict=True)]).mean()
+
+
+def check(result, expected, logits):
+    """Value and gradient."""
+    torch.testing.assert_close(result.loss, expected, rtol=1e-5, atol=1e-6)
+    ours, theirs = (torch.autograd.grad(loss, logits, retain_graph=True)[0] for loss in (result.loss, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
+
+
+def test_cross_entropy(batch):
+    logits, labels, full = batch
+    result = Criterion(LossConfig("cross_entropy"))(logits, labels)
+    check(result, per_image_mean(entropies(full, labels), labels), logits)
+    assert torch.equal(result.prediction, full.argmax(1))
+    torch.testing.assert_close(result.weights.sum(), torch.tensor(2.0))
+
+
+@pytest.mark.parametrize(
+    "name", ["cross_entropy", "lmp", "bootstrapping", "focal", "random_pixels", "median_frequency"]
+)
+def test_with_a_stride_labels_end_within_the_last_cells(batch, name):
+    """5×6 cells of 4×4 pixels, of which 19×23 are there: what a deconvolution of stride 4 gives, cut to size."""
+    logits, labels, _ = batch
+    full = F.interpolate(logits, (20, 24), mode="bilinear", align_corners=False)[:, :, :19, :23]
+    weights = np.linspace(0.5, 2, CLASSES) if name == "median_frequency" else None
+    result = Criterion(LossConfig(name), weights, stride=4)(logits, labels, [1, 2])
+    expected = Criterion(LossConfig(name), weights)(full, labels, [1, 2])
+    check(result, expected.loss, logits)
+    assert torch.equal(result.prediction, full.argmax(1))
+    torch.testing.assert_close(result.weights, expected.weights, rtol=1e-4, atol=1e-7)
+
+
+def test_the_plain_loss_over_the_batch_is_torchs(batch):
+    logits, labels, full = batch
+    result = Criterion(LossConfig("cross_entropy", scope="batch"))(logits, labels)
+    check(result, F.cross_entropy(full, labels.long(), ignore_index=255), logits)
+
+
+def test_lmp_is_the_papers(batch):
+    logits, labels, full = batch
+    result = Criterion(LossConfig("lmp", p=1.3, m="25%"))(logits, labels)
+    values = []
+    for losses, label in zip(entropies(full, labels).detach().double(), labels, strict=True):
+        valid = losses[label != 255]
+        values.append(reference.pool(valid, p=1.3, m=0.25 * len(valid)).value)
+    assert result.loss.item() == pytest.approx(sum(values) / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["inverse_frequency", "median_frequency"])
+def test_weighted_losses(batch, name):
+    logits, labels, full = batch
+    weights = np.array([0.5, 1, 2, 4, 0])
+    result = Criterion(LossConfig(name), weights)(logits, labels)
+    factors = torch.tensor(weights, dtype=torch.float32)[labels.long().clamp(max=4)]
+    check(result, per_image_mean(factors * entropies(full, labels), labels), logits)
+    total = sum(factors[image][labels[image] != 255].mean() for image in (0, 1))
+    torch.testing.assert_close(result.weights.sum(), total)
+
+
+def test_bootstrapping_is_the_mean_of_the_hardest(batch):
+    logits, labels, full = batch
+    result = Criterion(LossConfig("bootstrapping", m="40px"))(logits, labels)
+    hardest = [
+        losses[label != 255].topk(40).values.mean()
+        for losses, label in zip(entropies(full, labels), labels, strict=True)
+    ]
+    check(result, torch.stack(hardest).mean(), logits)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+def test_focal(batch, gamma):
+    logits, labels, full = batch
+    result = Criterion(LossConfig("focal", focal_gamma=gamma))(logits, labels)
+    likely = full.softmax(1).gather(1, labels.long().clamp(max=4)[:, None])[:, 0]
+    check(result, per_image_mean((1 - likely) ** gamma * -likely.log() * (labels != 255), labels), logits)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0])
+def test_focal_of_pixels_that_are_certain_has_a_gradient(gamma):
+    logits = torch.zeros(1, CLASSES, 4, 4)
+    logits[:, 0] = 60
+    logits.requires_grad_()
+    Criterion(LossConfig("focal", focal_gamma=gamma))(logits, torch.zeros(1, 8, 8, dtype=torch.uint8)).loss.backward()
+    assert logits.grad.isfinite().all()
+
+
+def random_pixels(labels, m, seeds):
+    return LOSSES["random_pixels"].keep_pixels(labels, LossConfig("random_pixels", m=m), seeds)
+
+
+def test_random_pixels_are_the_seeds_choice(batch):
+    logits, labels, full = batch
+    kept = random_pixels(labels, "25%", [3, 4])
+    for image in (0, 1):
+        chosen = kept[image] != 255
+        assert chosen.sum() == round(0.25 * (labels[image] != 255).sum().item())
+        assert torch.equal(kept[image][chosen], labels[image][chosen])
+    assert torch.equal(kept, random_pixels(labels, "25%", [3, 4]))
+    assert not torch.equal(kept, random_pixels(labels, "25%", [5, 4]))
+    result = Criterion(LossConfig("random_pixels", m="25%"))(logits, labels, [3, 4])
+    check(result, per_image_mean(entropies(full, kept), kept), logits)
+
+
+def test_random_pixels_of_a_number_and_of_nothing():
+    labels = torch.full((2, 3, 3), 255, dtype=torch.uint8)
+    labels[0, 0] = 1
+    assert (random_pixels(labels, "2px", [0, 1]) != 255).sum() == 2
+    assert (random_pixels(labels, "100px", [0, 1]) != 255).sum() == 3
+
+
+def small_index():
+    """Two images of 10×10 and 10×20 pixels; class 2 is nowhere."""
+    pixels = np.array([[80, 20, 0, 0], [100, 0, 0, 50]])
+    sizes = np.array([[10, 10], [10, 20]])
+    return ClassIndex(pixels, sizes, np.zeros(9, np.int64), np.zeros((0, 2), np.int32))
+
+
+def test_inverse_frequency_weights():
+    weights = LOSSES["inverse_frequency"].class_weights(small_index())
+    shares = np.array([180, 20, 0, 50]) / 250
+    np.testing.assert_allclose(weights[[0, 1, 3]], 1 / (3 * shares[[0, 1, 3]]))
+    assert weights[2] == 0
+    assert (weights * shares).sum() == pytest.approx(1)
+
+
+def test_median_frequency_weights():
+    """Eigen and Fergus: pixels of the class over the pixels of the images that hold it."""
+    frequency = {0: 180 / 300, 1: 20 / 100, 3: 50 / 200}
+    weights = LOSSES["median_frequency"].class_weights(small_index())
+    for label, value in frequency.items():
+        assert weights[label] == pytest.approx(np.median(list(frequency.values())) / value)
+    assert weights[2] == 0
+
+
+def test_only_the_frequency_baselines_weight_classes():
+    assert [name for name, loss in LOSSES.items() if loss.class_weights] == ["inverse_frequency", "median_frequency"]
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "lmp", "bootstrapping", "focal", "random_pixels"])
+def test_a_batch_of_void_costs_nothing_and_hangs_on_the_graph(name):
+    logits = torch.randn(2, CLASSES, 4, 4, requires_grad=True)
+    labels = torch.full((2, 8, 8), 255, dtype=torch.uint8)
+    result = Criterion(LossConfig(name))(logits, labels, [0, 1])
+    result.loss.backward()
+    assert result.loss.item() == 0
+    assert not logits.grad.any()
+    assert math.isfinite(result.weights.sum())

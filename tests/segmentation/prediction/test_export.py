@@ -1,0 +1,165 @@
+"""``losspool export``: the file computes what the network computes, or is not left behind."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from losspool.segmentation.config.schema import DataConfig
+from losspool.segmentation.models import IMAGENET
+from losspool.segmentation.prediction import export
+from losspool.segmentation.prediction.trained_run import load
+from trained_runs import DEEPLAB, assert_mistake, random_image, small_config, write_run
+
+TINY = ("--model", "tiny_model.build")
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_run(tmp_path / "run", small_config(tmp_path / "data"))
+
+
+def expected(folder, images, model=None, stride=None):
+    """Preprocessing, network and enlargement, step by step."""
+    module = load(folder, 5, model).model.module
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2).double() / 255
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (IMAGENET.mean, IMAGENET.std))
+    with torch.no_grad():
+        coarse = module(((pixels - mean) / std).float())
+        height, width = images.shape[1:3]
+        size = (height, width) if stride is None else (stride * coarse.shape[2], stride * coarse.shape[3])
+        return F.interpolate(coarse, size, mode="bilinear", align_corners=False)[:, :, :height, :width].numpy()
+
+
+def pictures(count, height, width):
+    return np.stack([random_image(height, width, seed) for seed in range(count)])
+
+
+def run_program(path, images):
+    with torch.no_grad():
+        return torch.export.load(io.BytesIO(path.read_bytes())).module()(torch.from_numpy(images)).numpy()
+
+
+def run_onnx(path, images):
+    session = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed").InferenceSession(str(path))
+    (given,) = session.get_inputs()
+    assert (given.name, given.type) == ("images", "tensor(uint8)")
+    return session.run(["logits"], {"images": images})[0]
+
+
+RUNNERS = {"onnx": run_onnx, "pt2": run_program}
+
+
+@pytest.mark.parametrize("suffix", RUNNERS)
+def test_a_file_for_every_size(tmp_path, run, command, suffix):
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    path = tmp_path / f"made/model.{suffix}"
+    code, output, error = command("export", run.path, path, *TINY)
+    assert (code, error) == (0, "")
+    assert "uint8 images (B, H, W, 3) to logits (B, 3, H, W)" in output
+    assert float(output.split("network: ")[1]) < 1e-3
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    for shape in ((1, 64, 96), (3, 37, 51)):
+        images = pictures(*shape)
+        found, wanted = RUNNERS[suffix](path, images), expected(run, images, "tiny_model.build")
+        assert found.shape == wanted.shape
+        assert np.abs(found - wanted).max() < 1e-4
+        assert wanted.std() > 1
+
+
+@pytest.mark.parametrize("suffix", RUNNERS)
+def test_a_file_for_one_size(tmp_path, run, command, suffix):
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    path = tmp_path / f"model.{suffix}"
+    assert command("export", run.path, path, "--size", "40,56", *TINY)[0] == 0
+    images = pictures(1, 40, 56)
+    assert np.abs(RUNNERS[suffix](path, images) - expected(run, images, "tiny_model.build")).max() < 1e-4
+    with pytest.raises(Exception, match=r"(?i)dimension|shape|guard|size"):
+        RUNNERS[suffix](path, pictures(1, 41, 56))
+
+
+def test_deeplab(tmp_path, command):
+    run = write_run(tmp_path / "run", small_config(tmp_path / "data", model=DEEPLAB))
+    path = tmp_path / "model.pt2"
+    assert command("export", run.path, path)[0] == 0
+    images = pictures(2, 65, 130)
+    assert np.abs(run_program(path, images) - expected(run, images, stride=16)).max() < 1e-3
+
+
+def test_what_a_user_must_know_is_inside(tmp_path, command):
+    data = DataConfig("folder", str(tmp_path / "data"), zoom=0.5)
+    small_config(tmp_path / "data")
+    run = write_run(tmp_path / "run", small_config(tmp_path / "data", data=data))
+    path = tmp_path / "model.pt2"
+    _, output, _ = command("export", run.path, path, *TINY)
+    assert "0.5 times their size" in output
+    extra = {"losspool.json": ""}
+    torch.export.load(io.BytesIO(path.read_bytes()), extra_files=extra)
+    facts = json.loads(extra["losspool.json"])
+    assert [entry["name"] for entry in facts["classes"]] == ["soil", "weed", "crop plant"]
+    assert (facts["zoom"], facts["step"]) == (0.5, 5)
+
+
+def wrong(offset):
+    """A runner that is off by as much in one pixel."""
+
+    def load(content):
+        module = torch.export.load(io.BytesIO(content)).module()
+
+        def run(images):
+            logits = module(images).clone()
+            logits[0, 0, 0, 0] += offset
+            return logits
+
+        return run
+
+    return load
+
+
+@pytest.mark.parametrize("offset", [0.02, float("nan")])
+def test_a_file_that_computes_something_else_is_not_left_behind(tmp_path, run, command, monkeypatch, offset):
+    monkeypatch.setattr(export, "_load_program", wrong(offset))
+    path = tmp_path / "made/model.pt2"
+    path.parent.mkdir()
+    path.write_text("an older one")
+    assert_mistake(command("export", run.path, path, "--size", "16,16", *TINY), "not written, because its logits")
+    assert path.read_text() == "an older one"
+    assert len(list(path.parent.iterdir())) == 1
+
+
+def test_a_model_that_cannot_be_traced(tmp_path, command, monkeypatch):
+    run = write_run(tmp_path / "run", small_config(tmp_path / "data"))
+
+    def refuse(self, images):
+        return self.network(images) if images.sum().item() > 0 else images
+
+    monkeypatch.setattr(export.Exported, "forward", refuse)
+    result = command("export", run.path, tmp_path / "model.pt2", *TINY)
+    assert_mistake(result, "tiny_model.build: the model cannot be exported (")
+    assert not (tmp_path / "model.pt2").exists()
+
+
+def test_missing_packages(tmp_path, run, command, monkeypatch):
+    monkeypatch.setattr(export, "find_spec", lambda name: None if name == "onnxscript" else object())
+    result = command("export", run.path, tmp_path / "model.onnx", *TINY)
+    assert_mistake(result, "exporting to ONNX needs onnxscript: pip install 'losspool[export]'")
+
+
+MISTAKES = {
+    ("model.pth",): "model.pth: an exported model ends in .onnx or .pt2",
+    ("model",): "model: an exported model ends in .onnx or .pt2",
+    ("model.pt2", "--size", "12"): "a size is a height and a width such as 512,1024, got '12'",
+    ("model.pt2", "--size", "0,12"): "height and width must be at least 1, got '0,12'",
+    ("model.pt2", "--checkpoint", "first"): "a checkpoint is 'last', 'best' or steps",
+    ("folder.pt2", "--size", "8,8"): "folder.pt2: cannot be written",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
+def test_mistakes(tmp_path, run, command, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.pt2").mkdir()
+    assert_mistake(command("export", "run", *arguments, *TINY), MISTAKES[arguments])

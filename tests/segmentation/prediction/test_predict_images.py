@@ -1,0 +1,332 @@
+"""``losspool predict``: what is written, where, and never anywhere else."""
+
+import os
+import re
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+import losspool
+from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.config.schema import Config, DataConfig, LossConfig
+from losspool.segmentation.data.cityscapes import LABEL_IDS
+from losspool.segmentation.data.folder import open_folder
+from losspool.segmentation.prediction.pictures import heat_image
+from losspool.segmentation.prediction.sources import Source, of_files
+from losspool.segmentation.prediction.trained_run import load
+from losspool.segmentation.prediction.weight_maps import WeightMap, weigher_of
+from small_data import CLASSES, save, write_classes, write_folder
+from trained_runs import DEEPLAB, assert_mistake, random_image, small_config, write_run
+
+MODEL = ("--model", "tiny_model.build")
+COLORS = np.array([entry["color"] for entry in CLASSES], np.uint8)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_run(tmp_path / "run", small_config(tmp_path / "data"))
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of three images, below folders and under names that are hard on programs."""
+    folder = tmp_path / "photos"
+    save(folder / "a b.png", random_image(30, 50, seed=1))
+    save(folder / "sub/Straße №5.jpg", random_image(31, 47, seed=2))
+    save(folder / "sub/deep/[x] 'q'.png", random_image(20, 21, seed=3))
+    return folder
+
+
+def picture(path):
+    with Image.open(path) as image:
+        image.load()
+        return image
+
+
+def written(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_formats_of_an_image(tmp_path, run, photos, command):
+    path, out = photos / "a b.png", tmp_path / "out"
+    formats = ("--format", "index,palette", "--format", "overlay")
+    code, output, _ = command("predict", run.path, path, "--out", out, *formats, "--tiling", "efficient", *MODEL)
+    assert code == 0
+    assert f"1 images predicted: {out}" in output
+    assert written(out) == {"a b_index.png", "a b_palette.png", "a b_overlay.png"}
+    settings = small_config(tmp_path / "data").evaluate
+    trained = load(run, 5, "tiny_model.build")
+    image = picture(path)
+    labels = trained.predictor(type(settings)("efficient"))(image)
+    index, palette, overlay = (picture(out / f"a b_{kind}.png") for kind in ("index", "palette", "overlay"))
+    assert (index.mode, palette.mode, overlay.mode) == ("L", "P", "RGB")
+    assert (np.array(index) == labels).all()
+    assert (np.array(palette) == labels).all()
+    assert (np.array(palette.convert("RGB")) == COLORS[labels]).all()
+    mixed = (np.array(image).astype(float) + COLORS[labels]) / 2
+    assert np.abs(np.array(overlay) - mixed).max() <= 1
+    assert len(np.unique(labels)) > 1
+
+
+def test_a_folder_keeps_its_paths(tmp_path, run, photos, command):
+    (photos / "notes.txt").write_text("no image")
+    code, output, _ = command("predict", run.path, photos, "--out", tmp_path / "out", *MODEL)
+    assert code == 0
+    assert "3 images predicted" in output
+    stems = ("a b", "sub/Straße №5", "sub/deep/[x] 'q'")
+    assert written(tmp_path / "out") == {f"{stem}_{kind}.png" for stem in stems for kind in ("palette", "overlay")}
+    assert picture(tmp_path / "out/sub/Straße №5_palette.png").size == (47, 31)
+
+
+def test_a_broken_image_does_not_stop_the_others(tmp_path, run, photos, command):
+    broken = photos / "broken \x1b[31m.png"
+    broken.write_bytes((photos / "a b.png").read_bytes()[:100])
+    code, output, error = command("predict", run.path, photos, "--out", tmp_path / "out", "--format", "index", *MODEL)
+    assert code == 1
+    assert "3 images predicted" in output
+    assert len(written(tmp_path / "out")) == 3
+    assert re.fullmatch(r"fault: .*broken \\x1b\[31m\.png: the image cannot be decoded .*\n", error)
+    assert_mistake(command("predict", run.path, broken, "--out", tmp_path / "out", *MODEL), "cannot be decoded")
+
+
+def test_predictions_inside_the_images_folder_are_not_predicted_again(tmp_path, run, photos, command):
+    before = written(photos)
+    for _ in range(2):
+        code, output, _ = command("predict", run.path, photos, "--out", photos / "out", "--format", "index", *MODEL)
+        assert code == 0
+        assert "3 images predicted" in output
+    assert len(written(photos)) == len(before) + 3
+
+
+def test_images_of_the_runs_data(tmp_path, run, command):
+    out = tmp_path / "out"
+    code, *_ = command("predict", run.path, "--split", "val", "--out", out, "--format", "index", *MODEL)
+    assert code == 0
+    assert written(out) == {"000_index.png", "001_index.png", "002_index.png"}
+    names = ("--name", "001", "--name", "000")
+    code, output, _ = command("predict", run.path, *names, "--out", tmp_path / "two", *MODEL)
+    assert "2 images predicted" in output
+    assert_mistake(command("predict", run.path, "--name", "9", "--out", out, *MODEL), "data/val: there is no image '9'")
+
+
+def test_ids_for_the_cityscapes_benchmark(tmp_path, command):
+    from cityscapes_data import write_cityscapes
+
+    data = write_cityscapes(tmp_path / "data", count=2)
+    config = Config(data=DataConfig("cityscapes", str(data), train="val"), model=DEEPLAB)
+    folder = write_run(tmp_path / "run", config, split="val")
+    frames = data / "leftImg8bit/val"
+    for number, source in enumerate(([frames], ["--split", "val"])):
+        out = tmp_path / f"out {number}"
+        assert command("predict", folder.path, *source, "--out", out, "--format", "cityscapes")[0] == 0
+        predict = load(folder, 5).predictor(config.evaluate)
+        for frame in frames.rglob("*.png"):
+            core = frame.name.removesuffix("_leftImg8bit.png")
+            (made,) = out.rglob(f"{core}*.png")  # the official script wants one per frame
+            assert (np.array(picture(made)) == np.array(LABEL_IDS)[predict(picture(frame))]).all()
+    for more in (("--format", "palette"), ("--weights",)):
+        result = command("predict", folder.path, "--split", "val", "--out", out, "--format", "cityscapes", *more)
+        assert_mistake(result, "must be alone")
+
+
+def test_a_link_in_the_output_folder_leads_nowhere(tmp_path, run, photos, command):
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    out.mkdir(), elsewhere.mkdir()
+    (out / "sub").symlink_to(elsewhere)
+    result = command("predict", run.path, photos, "--out", out, *MODEL)
+    assert_mistake(result, "sub/Straße №5: its predictions would not lie in")
+    assert written(elsewhere) == set()
+    (out / "a b_index.png").symlink_to(photos / "a b.png")
+    before = (photos / "a b.png").read_bytes()
+    assert command("predict", run.path, photos / "a b.png", "--out", out, "--format", "index", *MODEL)[0] == 0
+    assert (photos / "a b.png").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/elsewhere/x", "sub/../../x"])
+def test_names_that_lead_out_of_the_folder_are_refused(tmp_path, name):
+    from losspool.segmentation.prediction.predict_images import predict_images
+
+    image = Image.fromarray(random_image(4, 4))
+    source = Source(name, lambda: (image, None))
+    with pytest.raises(UserError, match="would not lie in"):
+        predict_images(lambda image: np.zeros((4, 4), np.uint8), [source], tmp_path / "out", ["index"], [])
+    assert written(tmp_path) == set()
+
+
+def test_a_prediction_never_takes_the_place_of_an_image(tmp_path, run, command):
+    save(tmp_path / "photos/sub/sub/x.png", random_image(9, 9))
+    save(tmp_path / "photos/sub/x_index.png", random_image(9, 9, seed=1))
+    before = (tmp_path / "photos/sub/x_index.png").read_bytes()
+    arguments = (tmp_path / "photos/sub", "--out", tmp_path / "photos", "--format", "index")
+    assert_mistake(command("predict", run.path, *arguments, *MODEL), "would take the place of an image")
+    assert (tmp_path / "photos/sub/x_index.png").read_bytes() == before
+
+
+def test_sources_of_a_folder(tmp_path):
+    save(tmp_path / "in/a.png", random_image(3, 4))
+    save(tmp_path / "in/.hidden.png", random_image(3, 4))
+    (source,) = of_files(tmp_path / "in", tmp_path / "out")
+    assert (source.name, source.read()[0].size) == ("a", (4, 3))
+    os.symlink(tmp_path / "in", tmp_path / "link")
+    with pytest.raises(UserError, match="another folder"):
+        of_files(tmp_path / "in", tmp_path / "link")
+
+
+# --- weights ---------------------------------------------------------------------------------------------------------
+
+
+def expected_weights(run, dataset, index, **options):
+    """Of an image, by the plain function on the enlarged logits; times the number of valid pixels."""
+    trained = load(run, 5, "tiny_model.build")
+    image = torch.from_numpy(np.array(dataset.image(index)))[None]
+    with torch.no_grad():
+        coarse = trained.model.module(trained.model.spec.preprocessing.apply(image))
+    label = torch.from_numpy(dataset.label(index).copy()).long()
+    logits = F.interpolate(coarse, label.shape, mode="bilinear")
+    losses = F.cross_entropy(logits, label[None], ignore_index=255, reduction="none")
+    weights = losspool.pooling_weights(losses, mask=(label != 255)[None], **options)[0]
+    return (weights * (label != 255).sum()).numpy(), label.numpy()
+
+
+def test_the_weights_of_lmp(tmp_path, command):
+    run = write_run(tmp_path / "run", small_config(tmp_path / "data", loss=LossConfig(p=1.7, m="30%")))
+    dataset = open_folder(tmp_path / "data", "val")
+    weights, label = expected_weights(run, dataset, 1, p=1.7, m=0.3)
+    trained = load(run, 5, "tiny_model.build")
+    weigh = weigher_of(trained.config, trained.predictor(trained.config.evaluate))
+    found = weigh(dataset.image(1), dataset.label(1), 1)
+    assert np.abs(found.weights - weights).max() < 1e-4
+    assert (found.weights[label == 255] == 0).all()
+    assert 1 < found.weights.max() < 0.3 ** (-1 / 1.7) + 1e-4  # τ·n
+    saturated = (weights > weights.max() * (1 - 1e-6)).sum() / (label != 255).sum()
+    assert found.saturated == pytest.approx(saturated, abs=2 / label.size)
+
+    image = tmp_path / "data/images/val/001.png"
+    ways = ([image], ["--split", "val", "--name", "001"], [image, "--split", "val"])
+    for number, source in enumerate(ways):
+        out = tmp_path / f"out {number}"
+        code, output, _ = command("predict", run.path, *source, "--out", out, "--weights", *MODEL)
+        assert code == 0
+        assert written(out) == {f"001_{kind}.png" for kind in ("palette", "overlay", "weights", "weights-overlay")}
+        assert f"001: α = {found.alpha:.4g}, {100 * found.saturated:.2f} % of the pixels saturated" in output
+        for value, entry in enumerate(CLASSES):
+            share = 100 * (label == value).sum() / (label != 255).sum()
+            mass = 100 * weights[label == value].sum() / weights.sum()
+            shown = re.search(rf"{entry['name']} +([\d.]+) +([\d.]+)", output).groups()
+            assert [float(text) for text in shown] == pytest.approx([share, mass], abs=0.0051)
+        heat = heat_image(found.weights, max(2.0, found.weights.max()), label == 255)
+        assert (np.array(picture(out / "001_weights.png")) == np.array(heat)).all()
+        grey = np.array(dataset.image(1).convert("L")).astype(float)[..., None]
+        overlay = np.array(picture(out / "001_weights-overlay.png"))
+        assert np.abs(overlay - (grey + np.array(heat)) / 2).max() <= 1
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "inverse_frequency", "focal", "random_pixels", "bootstrapping"])
+def test_the_weights_of_the_other_losses(tmp_path, command, name):
+    data = DataConfig("folder", str(tmp_path / "data"), cache=str(tmp_path / "cache"))
+    run = write_run(tmp_path / "run", small_config(tmp_path / "data", data=data, loss=LossConfig(name)))
+    dataset = open_folder(tmp_path / "data", "val")
+    trained = load(run, 5, "tiny_model.build")
+    weigh = weigher_of(trained.config, trained.predictor(trained.config.evaluate))
+    found = weigh(dataset.image(0), dataset.label(0), 0)
+    valid = dataset.label(0) != 255
+    weights = found.weights[valid]
+    assert not found.weights[~valid].any()
+    if name == "cross_entropy":
+        assert weights == pytest.approx(1, abs=1e-5)
+    elif name == "inverse_frequency":
+        train = np.concatenate([open_folder(tmp_path / "data", "train").label(index).ravel() for index in range(2)])
+        for label in range(3):
+            expected = (train != 255).sum() / (train == label).sum() / 3
+            assert found.weights[dataset.label(0) == label] == pytest.approx(expected, rel=1e-4)
+    elif name == "focal":
+        assert (weights >= 0).all()
+        assert weights.max() <= 1 + 1e-5
+        assert weights.std() > 0.05
+    else:
+        assert weights.mean() == pytest.approx(1, rel=1e-4)
+        assert np.isin(weights.round(1), (0, 4)).mean() > 0.99  # a quarter of the pixels; the last one may count less
+    assert (found.alpha is None) == (name != "bootstrapping")
+    code, output, _ = command("predict", run.path, "--weights", "--name", "000", "--out", tmp_path / "out", *MODEL)
+    assert code == 0
+    assert ("α" in output) == (name == "bootstrapping")
+
+
+def test_weights_need_the_networks_classes(tmp_path, run, command):
+    write_classes(tmp_path / "data", {"classes": [CLASSES[0], CLASSES[2], CLASSES[1]], "ignore": 255})
+    image = tmp_path / "data/images/val/000.png"
+    result = command("predict", run.path, image, "--weights", "--out", tmp_path / "out", *MODEL)
+    assert_mistake(result, "data/val: its classes are soil, crop plant, weed, the network's are soil, weed, crop plant")
+
+
+def test_weights_need_a_label(tmp_path, run, photos, command):
+    result = command("predict", run.path, photos / "a b.png", "--weights", "--out", tmp_path / "out", *MODEL)
+    assert_mistake(result, "a b.png: not in data/val and data/train, so it has no label")
+    (tmp_path / "data/labels/val/002.png").unlink()
+    out = ("--weights", "--out", tmp_path / "out", *MODEL)
+    assert_mistake(command("predict", run.path, "--name", "002", *out), "images/val/002.png: this image has no label")
+    code, output, error = command("predict", run.path, "--split", "val", *out)
+    assert code == 1
+    assert "2 images predicted" in output
+    assert "002.png: this image has no label" in error
+
+
+def test_heat_is_viridis():
+    matplotlib = pytest.importorskip("matplotlib", reason="matplotlib holds the true colours")
+    values = np.linspace(0, 3, 256)[None]
+    truth = np.array(matplotlib.colormaps["viridis"].colors) * 255
+    found = np.array(heat_image(values, 3.0, np.zeros((1, 256), bool)))[0]
+    assert np.abs(found - truth).max() < 8
+    assert np.abs(found[::17] - truth[::17]).max() <= 0.51
+    beyond = np.array(heat_image(np.array([[9.0, 9.0]]), 3.0, np.array([[False, True]])))
+    assert beyond.tolist() == [[[253, 231, 37], [0, 0, 0]]]
+
+
+def test_the_scale_of_the_plain_mean():
+    found = WeightMap(np.ones((2, 2), np.float32), np.zeros((2, 2), np.uint8), None, None)
+    assert found.top == 2
+    assert found.shares(2)[1].tolist() == [1, 0]
+
+
+MISTAKES = {
+    (): "name an image or a folder, or images of the run's own data",
+    ("nothing here",): "nothing here: there is no such image or folder",
+    ("hollow",): "hollow: no images found (.png, .jpg",
+    ("photos", "--name", "001"): "either photos, or images of the run's own data",
+    ("photos", "--split", "val"): "either photos, or images of the run's own data",
+    ("photos", "--format", "gif"): "a format is one of index, palette, overlay, cityscapes, got 'gif'",
+    ("photos", "--format", "cityscapes"): "needs a network of Cityscapes' 19 classes",
+    ("photos", "--checkpoint", "5,7"): "there is no checkpoint of step 7",
+    ("photos", "--tiling", "wide"): "evaluate.tiling must be one of",
+    ("photos", "--out", "photos"): "photos: predictions must go to another folder",
+    ("photos", "--out", "photos/sub/.."): "predictions must go to another folder",
+    ("photos", "--out", "photos/a b.png"): "photos/a b.png: a file is in the way",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
+def test_mistakes(tmp_path, run, photos, command, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hollow").mkdir()
+    before = written(photos)
+    out = () if "--out" in arguments else ("--out", "out")
+    assert_mistake(command("predict", "run", *arguments, *out, *MODEL), MISTAKES[arguments])
+    assert written(photos) == before
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_images_that_differ_in_their_suffix_alone(tmp_path, run, command):
+    for suffix in ("png", "jpg"):
+        save(tmp_path / f"photos/a.{suffix}", random_image(8, 8))
+    result = command("predict", run.path, tmp_path / "photos", "--out", tmp_path / "out", *MODEL)
+    assert_mistake(result, "a.png: differs from a.jpg in its suffix alone")
+
+
+def test_a_network_of_more_checkpoints_than_one(tmp_path, command):
+    write_folder(tmp_path / "data", "train", count=1)
+    run = write_run(tmp_path / "run", small_config(tmp_path / "data"), steps=(5, 6))
+    arguments = ("predict", run.path, "--name", "000", "--out", tmp_path / "out", "--checkpoint", "5,6", *MODEL)
+    assert_mistake(command(*arguments), "one checkpoint is needed, got '5,6'")
