@@ -8,9 +8,7 @@ from torch import Tensor
 
 from losspool import _validation as check
 from losspool._distributed import gatherer, resolve_group, shared_errors
-from losspool.ops.cross_entropy import Enlargement, PixelLoss, pooled_cross_entropy
-from losspool.ops.logits import working_dtype
-from losspool.ops.pooling import PoolLosses, Setting
+from losspool.ops import Enlargement, PixelLoss, PoolLosses, Setting, pooled_cross_entropy, working_dtype
 from losspool.stats import PoolingStats
 
 

@@ -70,7 +70,7 @@ def main() -> None:
 
         def own(parts=parts):
             for part in parts:
-                Predictor(stub, IMAGENET)._strips(image.crop(part), slice(0, 1))  # the network's part of it
+                Predictor(stub, IMAGENET)._pass(image.crop(part), 1.0, flip=False)  # the network's part of it
 
         def whole(config=config):
             Predictor(stub, IMAGENET, config=config)(image)

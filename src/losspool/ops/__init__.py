@@ -1,1 +1,15 @@
 """The autograd functions behind ``losspool.functional``. Nothing here checks its arguments."""
+
+from losspool.ops.cross_entropy import Enlargement, PixelLoss, pooled_cross_entropy
+from losspool.ops.logits import enlarged_strips, working_dtype
+from losspool.ops.pooling import PoolLosses, Setting
+
+__all__ = [
+    "Enlargement",
+    "PixelLoss",
+    "PoolLosses",
+    "Setting",
+    "enlarged_strips",
+    "pooled_cross_entropy",
+    "working_dtype",
+]

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from losspool.solver import host
@@ -71,16 +70,29 @@ class CoarseLogits:
     Enlargement is linear and separable: the few coarse rows under a strip are widened by torch's
     own kernel, then a small matrix turns them into the strip's rows. The gradient goes the same
     way back, by the transposed matrix and the kernel's own adjoint.
+
+    ``cells`` says how many of the h and w cells the image spans, a fraction where its edge cuts one;
+    all of them if None. Corners are not aligned then.
     """
 
-    def __init__(self, logits: Tensor, height: int, width: int, align_corners: bool) -> None:
+    def __init__(
+        self,
+        logits: Tensor,
+        height: int,
+        width: int,
+        align_corners: bool,
+        cells: tuple[float, float] | None = None,
+    ) -> None:
         self._logits = logits
         self._size = (height, width)
         self._align = align_corners
         coarse = logits.shape[2]
+        self._cells = cells or (coarse, logits.shape[3])
+        # Torch's pixels per cell. None, its own division, is what F.interpolate passes too.
+        self._scales = (None, None) if cells is None else (height / cells[0], width / cells[1])
         identity = torch.eye(coarse, dtype=working_dtype(logits), device=logits.device)
-        self._rows = F.interpolate(  # (h, H): each of the H rows interpolates between two coarse ones
-            identity.view(1, coarse, coarse, 1), (height, 1), mode="bilinear", align_corners=align_corners
+        self._rows = torch.ops.aten.upsample_bilinear2d(  # (h, H): each row interpolates between two coarse ones
+            identity.view(1, coarse, coarse, 1), (height, 1), align_corners, self._scales[0], None
         ).view(coarse, height)
         classes = logits.shape[1]
         self._row_step = min(max(_block_budget(logits) // (classes * width), 1), height)
@@ -97,13 +109,14 @@ class CoarseLogits:
         begin, end = place.rows
         low, high = self._coarse_rows(begin, end)
         coarse = self._logits[place.images, :, low:high].to(self._rows.dtype)
-        wide = F.interpolate(
-            without_infinity(coarse), (high - low, self._size[1]), mode="bilinear", align_corners=self._align
+        wide = torch.ops.aten.upsample_bilinear2d(
+            without_infinity(coarse), (high - low, self._size[1]), self._align, None, self._scales[1]
         )
         rows = self._rows[low:high, begin:end]
         out = self.scratch.first(torch.Size((*wide.shape[:2], end - begin, wide.shape[3])))
         if host.host_may_look(wide) and bool(wide.sum().isfinite()):
-            torch.matmul(rows.T, wide, out=out)
+            with torch.autocast(wide.device.type, enabled=False):  # it would multiply in half precision
+                torch.matmul(rows.T, wide, out=out)
         else:
             _blend(rows, wide, out)
         if not host.host_may_look(coarse) or bool((coarse == -math.inf).any()):
@@ -124,7 +137,9 @@ class CoarseLogits:
         with torch.autocast(strip.device.type, enabled=False):  # it would multiply in half precision
             wide = torch.matmul(self._rows[low:high, begin:end], strip)  # (b, C, coarse rows, W)
         shape = [*wide.shape[:3], self._logits.shape[3]]
-        part = torch.ops.aten.upsample_bilinear2d_backward(wide, wide.shape[2:], shape, self._align, None, None)
+        part = torch.ops.aten.upsample_bilinear2d_backward(
+            wide, wide.shape[2:], shape, self._align, None, self._scales[1]
+        )
         gradient[place.images, :, low:high].add_(part)
 
     def _coarse_rows(self, begin: int, end: int) -> tuple[int, int]:
@@ -134,9 +149,22 @@ class CoarseLogits:
             scale = (coarse - 1) / (height - 1) if height > 1 else 0.0
             first, last = begin * scale, (end - 1) * scale
         else:
-            scale = coarse / height
+            scale = self._cells[0] / height
             first, last = (begin + 0.5) * scale - 0.5, (end - 0.5) * scale - 0.5
         return max(math.floor(first - 1e-3), 0), min(math.floor(last + 1e-3) + 2, coarse)
+
+
+def enlarged_strips(
+    logits: Tensor, size: tuple[int, int], cells: tuple[float, float] | None = None
+) -> Iterator[tuple[slice, Tensor]]:
+    """Logits (1, C, h, w) enlarged to the size (H, W): strips of rows, and their logits (C, rows, W).
+
+    A strip is overwritten by the next one. ``cells``: see :class:`CoarseLogits`.
+    """
+    source = CoarseLogits(logits, *size, align_corners=False, cells=cells)
+    for place in source.places():
+        begin, end = place.rows
+        yield slice(begin, end), source.read(place)[0].unflatten(1, (end - begin, size[1]))
 
 
 def without_infinity(logits: Tensor) -> Tensor:

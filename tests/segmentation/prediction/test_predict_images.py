@@ -286,7 +286,7 @@ def test_heat_is_viridis():
 
 
 def test_the_scale_of_the_plain_mean():
-    found = WeightMap(np.ones((2, 2), np.float32), np.zeros((2, 2), np.uint8), None, None)
+    found = WeightMap(np.ones((2, 2), np.float32), np.zeros((2, 2), np.uint8), np.zeros((2, 2), np.uint8), None, None)
     assert found.top == 2
     assert found.shares(2)[1].tolist() == [1, 0]
 

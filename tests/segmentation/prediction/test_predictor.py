@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
+from losspool.ops import enlarged_strips
 from losspool.segmentation.config.schema import EvaluateConfig
 from losspool.segmentation.models import IMAGENET, Preprocessing, build_model, enlarge
 from losspool.segmentation.prediction.predictor import Predictor
-from losspool.segmentation.prediction.strips import strips
 from paper_tiles import deciding_tile, rectangles
 from trained_runs import enliven, random_image
 
@@ -147,7 +147,7 @@ def test_a_cell_stands_for_the_same_place_in_images_of_every_size(size, zoom, fl
     image = Image.fromarray(np.concatenate([ramp, ramp[:, :, :1] * 0], 2).astype(np.uint8))
     exact = Preprocessing((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), scale=1.0, bgr=False)
     predict = Predictor(lambda x: x[:, :, ::8, ::8], exact, stride=8, zoom=zoom)
-    found = torch.cat([rows for _, rows in predict._strips(image, slice(0, width), 1.0, flip)], 1)
+    found = torch.cat([rows.clone() for _, rows in predict._strips(image, 1.0, flip)], 1)
     inside = np.s_[int(8 / zoom) + 8 : -int(8 / zoom) - 8]
     down, across = (found[axis].numpy() - ramp[:, :, axis] for axis in (0, 1))
     off = 3.5 / zoom
@@ -158,21 +158,37 @@ def test_a_cell_stands_for_the_same_place_in_images_of_every_size(size, zoom, fl
 
 @pytest.mark.parametrize("size", [(7, 5), (64, 48), (100, 90), (3, 200), (1, 1)])
 def test_strips_are_rows_of_the_enlarged_map(size, monkeypatch):
-    monkeypatch.setattr("losspool.segmentation.prediction.strips._CPU_STRIP", 700)
+    monkeypatch.setattr("losspool.ops.logits._CPU_BLOCK", 700)
     coarse = torch.randn(1, CLASSES, 7, 5, generator=torch.Generator().manual_seed(0))
-    columns = slice(size[1] // 3, size[1])
-    expected = enlarge(coarse, size, None)[0, :, :, columns]
-    made = list(strips(coarse, size, columns))
+    expected = enlarge(coarse, size, None)[0]
+    made = [(rows, logits.clone()) for rows, logits in enlarged_strips(coarse, size)]
     assert [row for rows, _ in made for row in range(rows.start, rows.stop)] == list(range(size[0]))
-    assert all(logits.numel() <= max(700, CLASSES * expected.shape[2]) for _, logits in made)
+    assert all(logits.numel() <= max(700, CLASSES * size[1]) for _, logits in made)
     assert torch.allclose(torch.cat([logits for _, logits in made], 1), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("size", "cells"), [((31, 47), (3.875, 5.875)), ((50, 33), (6.25, 4.125)), ((9, 9), (1.1, 2))])
+def test_strips_of_an_image_that_cuts_its_last_cells(size, cells):
+    """Each pixel against the two cells that it lies between, by the definition and in float64."""
+    coarse = torch.randn(1, CLASSES, 7, 6, generator=torch.Generator().manual_seed(0))
+    made = torch.cat([logits.clone() for _, logits in enlarged_strips(coarse, size, cells)], 1)
+    grids = []
+    for pixels, spanned, there in zip(size, cells, coarse.shape[2:], strict=True):
+        places = ((torch.arange(pixels).double() + 0.5) * spanned / pixels - 0.5).clamp(0, there - 1)
+        low = places.floor().long()
+        grid = torch.zeros(pixels, there, dtype=torch.float64)
+        grid[torch.arange(pixels), low] += 1 - (places - low)
+        grid[torch.arange(pixels), (low + 1).clamp(max=there - 1)] += places - low
+        grids.append(grid)
+    expected = grids[0] @ coarse[0].double() @ grids[1].T
+    assert torch.allclose(made.double(), expected, atol=1e-5)
 
 
 def test_a_class_that_is_ruled_out_stays_ruled_out():
     coarse = torch.zeros(1, 3, 8, 8)
     coarse[:, 0] = -torch.inf
     coarse[:, 1, 2:4] = 5
-    labels = torch.cat([logits for _, logits in strips(coarse, (32, 32), slice(0, 32))], 1).argmax(0)
+    labels = torch.cat([logits.clone() for _, logits in enlarged_strips(coarse, (32, 32))], 1).argmax(0)
     assert 0 not in labels
     assert (labels[8:16] == 1).all()
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from losspool.segmentation.base import UserError, check_choice, check_within
-from losspool.segmentation.losses.table import check_loss_name
+from losspool.segmentation.base import UserError, check_choice, check_within, is_import_path
+from losspool.segmentation.losses.table import LOSSES
 
 SCOPES = ("image", "batch", "global")
 
@@ -31,7 +31,8 @@ class LossConfig:
     """The exponent of the focal loss."""
 
     def __post_init__(self) -> None:
-        check_loss_name(self.name)
+        if not is_import_path(self.name):
+            check_choice("loss.name", self.name, LOSSES)
         check_within("loss.p", self.p, 1, math.inf)
         parse_m(self.m)
         check_choice("loss.scope", self.scope, SCOPES)

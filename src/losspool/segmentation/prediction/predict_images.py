@@ -64,12 +64,14 @@ def predict_images(
             faults.append(content)
             continue
         image, label = content
-        if formats:
+        found: WeightMap | None = None
+        if weigh is None or label is None:
             labels = predict(image)
-            for name in formats:
-                save_png(_picture(name, image, labels, classes), _target(out, source, SUFFIXES[name]))
-        if weigh is not None and label is not None:
-            found = weigh(image, label, source.seed)
+        else:
+            labels, found = weigh.with_prediction(image, label, source.seed)
+        for name in formats:
+            save_png(_picture(name, image, labels, classes), _target(out, source, SUFFIXES[name]))
+        if found is not None:
             heat = heat_image(found.weights, found.top, found.void)
             save_png(heat, _target(out, source, _HEAT))
             save_png(heat_overlay(image, heat), _target(out, source, _HEAT_OVERLAY))

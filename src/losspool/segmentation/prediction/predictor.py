@@ -10,11 +10,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from losspool.ops import enlarged_strips
 from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.data import Pixels
 from losspool.segmentation.models import Preprocessing
-from losspool.segmentation.prediction.strips import row_strips, strips
 from losspool.segmentation.prediction.tiling import tiles
+
+_ROWS = 64
+"""Rows of averaged probabilities whose arg-max is taken at once: few enough to stay in the cache."""
 
 
 class Predictor:
@@ -47,51 +50,59 @@ class Predictor:
         self._config = config or EvaluateConfig()
         self.device = torch.device(device)
 
+    @property
+    def single_pass(self) -> bool:
+        """Whether an image goes through the network once, in one piece and as large as in training."""
+        return self._config.tiling == "none" and self._config.scales == (1.0,) and not self._config.flip
+
     @torch.no_grad()
     def __call__(self, image: Image.Image) -> Pixels:
         """(H, W): the label of every pixel."""
         out = np.empty((image.height, image.width), np.uint8)
         for tile in tiles(image.width, self._config.tiling):
-            part = image.crop((tile.left, 0, tile.right, image.height))
-            kept = slice(tile.first - tile.left, tile.last - tile.left)
-            out[:, tile.first : tile.last] = self._labels(part, kept)
+            labels = self._labels(image.crop((tile.left, 0, tile.right, image.height)))
+            out[:, tile.first : tile.last] = labels[:, tile.first - tile.left : tile.last - tile.left]
         return out
 
     @torch.no_grad()
     def logits(self, image: Image.Image) -> Tensor:
         """(1, C, H, W): of the whole image, in one pass."""
-        return torch.cat([logits for _, logits in self._strips(image, slice(0, image.width))], 1)[None]
+        return torch.cat([logits.clone() for _, logits in self._strips(image)], 1)[None]
 
-    def _labels(self, part: Image.Image, kept: slice) -> Pixels:
-        """(H, kept): of a tile. A function of its own, so that nothing of a tile outlives it."""
-        out = np.empty((part.height, kept.stop - kept.start), np.uint8)
-        for rows, scores in self._scores(part, kept):
+    def _labels(self, part: Image.Image) -> Pixels:
+        """(H, W): of a tile. A function of its own, so that nothing of a tile outlives it."""
+        out = np.empty((part.height, part.width), np.uint8)
+        for rows, scores in self._scores(part):
             # Along with the maximum, because argmax alone takes four times as long on a CPU.
-            out[rows] = scores.max(0).indices.to(torch.uint8).cpu().numpy()  # (C, rows, kept) -> (rows, kept)
+            out[rows] = scores.max(0).indices.to(torch.uint8).cpu().numpy()  # (C, rows, W) -> (rows, W)
         return out
 
-    def _scores(self, part: Image.Image, kept: slice) -> Iterator[tuple[slice, Tensor]]:
-        """Strips of rows: the logits (C, rows, kept); of several passes, the sum of their probabilities."""
+    def _scores(self, part: Image.Image) -> Iterator[tuple[slice, Tensor]]:
+        """Strips of rows: the logits (C, rows, W); of several passes, the sum of their probabilities."""
         flips = (False, True) if self._config.flip else (False,)
         passes = [(scale, flip) for scale in self._config.scales for flip in flips]
         if len(passes) == 1:
-            yield from self._strips(part, kept, *passes[0])
+            yield from self._strips(part, *passes[0])
             return
         total: Tensor | None = None
         for scale, flip in passes:
-            for rows, logits in self._strips(part, kept, scale, flip):
+            for rows, logits in self._strips(part, scale, flip):
                 if total is None:
-                    total = logits.new_zeros(logits.shape[0], part.height, logits.shape[2])
+                    total = logits.new_zeros(logits.shape[0], part.height, part.width)
                 total[:, rows] += logits.softmax(0)
         assert total is not None
-        for rows in row_strips(total, part.height):
-            yield rows, total[:, rows]
+        for first in range(0, part.height, _ROWS):
+            yield slice(first, first + _ROWS), total[:, first : first + _ROWS]
 
-    def _strips(
-        self, part: Image.Image, kept: slice, scale: float = 1.0, flip: bool = False
-    ) -> Iterator[tuple[slice, Tensor]]:
-        """Of one pass: strips of the part's rows, and their logits (C, rows, kept)."""
-        size, zoom = (part.height, part.width), scale * self._zoom
+    def _strips(self, part: Image.Image, scale: float = 1.0, flip: bool = False) -> Iterator[tuple[slice, Tensor]]:
+        """One pass: strips of the part's rows, and their logits (C, rows, W)."""
+        coarse, cells = self._pass(part, scale, flip)
+        for rows, logits in enlarged_strips(coarse, (part.height, part.width), cells):
+            yield rows, logits.flip(2) if flip else logits
+
+    def _pass(self, part: Image.Image, scale: float, flip: bool) -> tuple[Tensor, tuple[float, float] | None]:
+        """Coarse logits (1, C, h, w), and how many of their cells the part spans."""
+        zoom = scale * self._zoom
         if zoom != 1:
             resized = (max(round(part.width * zoom), 1), max(round(part.height * zoom), 1))
             part = part.resize(resized, Image.Resampling.BILINEAR)
@@ -103,4 +114,4 @@ class Predictor:
         coarse = self._network(ready)
         assert isinstance(coarse, Tensor)
         cells = None if self._stride is None else (part.height / self._stride, part.width / self._stride)
-        return strips(coarse.float(), size, kept, cells=cells, flip=flip)
+        return coarse.float(), cells

@@ -29,6 +29,8 @@ class WeightMap:
     weights: NDArray[np.float32]
     """(H, W): the weight times the number of valid pixels, so that in the plain mean it is 1; 0 where void."""
     label: Pixels
+    prediction: Pixels
+    """(H, W): the arg-max of the pass through the network that the weights come from."""
     alpha: float | None
     """None for a loss that does not pool."""
     saturated: float | None
@@ -68,10 +70,16 @@ class Weigher:
         result = self._criterion(self._predict.logits(image), labels, [seed])
         valid = int((label != IGNORE).sum())
         weights = (result.weights[0].double() * valid).float().cpu().numpy()
+        prediction = result.prediction[0].to(torch.uint8).cpu().numpy()
         if not self._criterion.pools:
-            return WeightMap(weights, label, None, None)
+            return WeightMap(weights, label, prediction, None, None)
         alpha, saturated = cast(Tensor, result.stats.alpha), cast(Tensor, result.stats.saturated)
-        return WeightMap(weights, label, alpha.item(), saturated.item() / max(valid, 1))
+        return WeightMap(weights, label, prediction, alpha.item(), saturated.item() / max(valid, 1))
+
+    def with_prediction(self, image: Image.Image, label: Pixels, seed: int) -> tuple[Pixels, WeightMap]:
+        """What the predictor says of the image, and the weights: by one pass where the predictor takes one."""
+        found = self(image, label, seed)
+        return found.prediction if self._predict.single_pass else self._predict(image), found
 
 
 def weigher_of(config: Config, predict: Predictor) -> Weigher:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from losspool.segmentation.base import BrokenFileError, in_threads, replacing, write_json
 from losspool.segmentation.data import Dataset, Pixels, Skip, try_pair
-from losspool.segmentation.prediction import Predictor, Weigher, palette_image, save_png
+from losspool.segmentation.prediction import Weigher, palette_image, save_png
 
 WEIGHT_UNIT = 25.5
 """Grey levels per unit of weight·n in the weight maps: the plain mean's weight is 1, white is 10 and more."""
@@ -41,13 +41,13 @@ class Previews:
             names = [self._dataset.names[index] for index in self._indices]
             write_json(partial, json.dumps(names, ensure_ascii=False, indent=1))
 
-    def write(self, step: int, predict: Predictor, weigh: Weigher, watch: Callable[[], None] = lambda: None) -> None:
+    def write(self, step: int, weigh: Weigher, watch: Callable[[], None] = lambda: None) -> None:
         """What the network says of each image at this step, and where its loss looks. ``watch`` is as above."""
         for number, index, image, label in self._pairs(watch):
             stem = self._folder / f"{number:02d}-step-{step:07d}"
-            prediction = palette_image(predict(image), self._dataset.classes)
-            save_png(prediction, stem.with_name(f"{stem.name}.png"))
-            grey = (weigh(image, label, index).weights * WEIGHT_UNIT).round().clip(max=255).astype(np.uint8)
+            prediction, found = weigh.with_prediction(image, label, index)
+            save_png(palette_image(prediction, self._dataset.classes), stem.with_name(f"{stem.name}.png"))
+            grey = (found.weights * WEIGHT_UNIT).round().clip(max=255).astype(np.uint8)
             save_png(Image.fromarray(grey), stem.with_name(f"{stem.name}-weights.png"))
 
     def _pairs(self, watch: Callable[[], None]) -> Iterator[tuple[int, int, Image.Image, Pixels]]:

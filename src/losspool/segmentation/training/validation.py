@@ -51,7 +51,7 @@ class Validation:
         mine = range(self.fabric.global_rank, len(self.data), self.fabric.world_size)
         scores = score(predict, self.data, mine, watch, self.config.data.skip_broken)
         if self.fabric.global_rank == 0:
-            self.previews.write(step, predict, Weigher(self.config.loss, self.class_weights, predict), watch)
+            self.previews.write(step, Weigher(self.config.loss, self.class_weights, predict), watch)
         module.train()
         broken = None if scores.broken is None else self.name(scores.broken)
         return Scores(self._total(scores.matrix), self._total(scores.looks), scores.look_names, broken).summary()
