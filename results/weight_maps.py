@@ -24,13 +24,12 @@ from losspool.segmentation.config import LossConfig
 from losspool.segmentation.data import Dataset, Pixels, check_classes
 from losspool.segmentation.prediction import (
     Trained,
+    TrainedRun,
     Weigher,
     WeightMap,
     heat_image,
-    load_one,
     of_split,
     palette_image,
-    run_folder,
 )
 
 _COLUMN, _SMALL = 1.7, 8.5  # inches, points
@@ -90,7 +89,8 @@ def _show(axes: Axes, picture: Image.Image) -> None:
 
 def make(runs: Sequence[Path], checkpoints: Sequence[str], split: str, names: Sequence[str], out: Path) -> list[Path]:
     """The files that were written."""
-    networks = [load_one(run_folder(run), step) for step in checkpoints for run in runs]
+    opened = [TrainedRun.open(run) for run in runs]
+    networks = [run.load_one(step) for step in checkpoints for run in opened]
     last = networks[-1]
     if last.config.loss.name != "lmp":
         raise UserError(f"{runs[-1]}: the last run must pool its loss, and it has the loss {last.config.loss.name!r}")

@@ -1,5 +1,6 @@
 """Folders of runs as the trainer leaves them, without training; and the commands that use them."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,8 @@ def write_run(path: Path, config: Config, steps: tuple[int, ...] = (5,), split: 
     folder = RunFolder(path)
     path.mkdir(parents=True, exist_ok=True)
     folder.config.write_text(dump_config(config), encoding="utf-8")
+    lines = [{"step": step, "split": "val", "miou": 0.5} for step in steps]
+    folder.metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     classes = config.data.open(split).classes
     for step in steps:
         torch.manual_seed(step)

@@ -9,7 +9,7 @@ from PIL import Image
 
 import losspool
 from losspool.segmentation.config.schema import LossConfig
-from losspool.segmentation.prediction.trained_run import load_one
+from losspool.segmentation.prediction.trained_run import TrainedRun
 from result_scripts import refused, script
 from trained_runs import DEEPLAB, small_config, write_run
 
@@ -30,7 +30,7 @@ def arguments(runs, out, *checkpoints, names=("000",)):
 
 
 def test_the_plain_run_is_weighed_with_the_loss_of_the_other(runs):
-    network = load_one(runs[0], "5")
+    network = TrainedRun.open(runs[0].path).load_one("5")
     dataset = network.config.data.open("val")
     (shown,) = weight_maps.examples(dataset, dataset.names[:1])
     (found,) = weight_maps.weigh(network, LossConfig("lmp", 1.3, "25%"), [shown])
@@ -51,7 +51,7 @@ def test_the_plain_run_is_weighed_with_the_loss_of_the_other(runs):
 
 
 def test_the_figure(runs, tmp_path, capsys):
-    names = load_one(runs[0], "last").config.data.open("val").names[:2]
+    names = TrainedRun.open(runs[0].path).load_one("last").config.data.open("val").names[:2]
     weight_maps.main(arguments(runs, tmp_path / "maps.png", "3", "last", names=names))
     assert capsys.readouterr().out == f"{tmp_path / 'maps.png'}\n"
     with Image.open(tmp_path / "maps.png") as picture:

@@ -23,7 +23,7 @@ from losspool.segmentation.prediction.metrics import iou, mean_iou
 from losspool.segmentation.prediction.predict_images import parse_formats, predict_images
 from losspool.segmentation.prediction.scoring import score
 from losspool.segmentation.prediction.sources import of_split
-from losspool.segmentation.prediction.trained_run import load
+from losspool.segmentation.prediction.trained_run import TrainedRun
 from losspool.segmentation.runs.run_log import describe_run, source_commit
 from shared_data import shared_data
 from small_data import VOID, save, write_folder
@@ -191,7 +191,11 @@ def test_the_table_and_the_file(tmp_path, command):
     dataset = open_folder(tmp_path / "data", "val")
     mious = []
     for step, entry in zip((5, 10, 12), stored["checkpoints"], strict=True):
-        predict = load(folder, step, "tiny_model.build").predictor(EvaluateConfig("efficient", flip=True))
+        predict = (
+            TrainedRun.open(folder.path, ["tiny_model.build"])
+            .load(step)
+            .predictor(EvaluateConfig("efficient", flip=True))
+        )
         expected = score(predict, dataset, range(3), nothing)
         assert entry["step"] == step
         assert entry["confusion"] == expected.matrix.tolist()
@@ -248,8 +252,8 @@ def test_names_cannot_steer_the_terminal(tmp_path, command):
 
 MISTAKES = {
     ("nowhere",): "nowhere: the run's folder does not exist",
-    ("empty",): "empty: the run has no checkpoint",
-    ("run",): "the model is code, tiny_model.build; if you trust it, name it: --model tiny_model.build",
+    ("empty",): "empty: not the folder of a run (it has no config.yaml)",
+    ("run",): "the model is code, tiny_model.build; if you trust it, name it: --trust tiny_model.build",
     ("run", "--model", "tiny_model.build", "--tiling", "wide"): "evaluate.tiling must be one of none, efficient",
     ("run", "--model", "tiny_model.build", "--scales", "1,big"): "scales are numbers such as 0.5,1.0,1.5, got '1,big'",
     ("run", "--model", "tiny_model.build", "--scales", "0"): "evaluate.scales must be positive, got 0.0",

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from losspool.segmentation.config.schema import DataConfig
 from losspool.segmentation.models import IMAGENET
 from losspool.segmentation.prediction import export
-from losspool.segmentation.prediction.trained_run import load
+from losspool.segmentation.prediction.trained_run import TrainedRun
 from trained_runs import DEEPLAB, assert_mistake, random_image, small_config, write_run
 
 TINY = ("--model", "tiny_model.build")
@@ -24,7 +24,7 @@ def run(tmp_path):
 
 def expected(folder, images, model=None, stride=None):
     """Preprocessing, network and enlargement, step by step."""
-    module = load(folder, 5, model).model.module
+    module = TrainedRun.open(folder.path, [model]).load(5).model.module
     pixels = torch.from_numpy(images).permute(0, 3, 1, 2).double() / 255
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (IMAGENET.mean, IMAGENET.std))
     with torch.no_grad():

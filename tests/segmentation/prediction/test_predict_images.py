@@ -16,7 +16,7 @@ from losspool.segmentation.data.cityscapes import LABEL_IDS
 from losspool.segmentation.data.folder import open_folder
 from losspool.segmentation.prediction.pictures import heat_image
 from losspool.segmentation.prediction.sources import Source, of_files
-from losspool.segmentation.prediction.trained_run import load
+from losspool.segmentation.prediction.trained_run import TrainedRun
 from losspool.segmentation.prediction.weight_maps import WeightMap, weigher_of
 from small_data import CLASSES, save, write_classes, write_folder
 from trained_runs import DEEPLAB, assert_mistake, random_image, small_config, write_run
@@ -58,7 +58,8 @@ def test_formats_of_an_image(tmp_path, run, photos, command):
     assert f"1 images predicted: {out}" in output
     assert written(out) == {"a b_index.png", "a b_palette.png", "a b_overlay.png"}
     settings = small_config(tmp_path / "data").evaluate
-    trained = load(run, 5, "tiny_model.build")
+    opened = TrainedRun.open(run.path, ["tiny_model.build"])
+    trained = opened.load(5)
     image = picture(path)
     labels = trained.predictor(type(settings)("efficient"))(image)
     index, palette, overlay = (picture(out / f"a b_{kind}.png") for kind in ("index", "palette", "overlay"))
@@ -122,7 +123,7 @@ def test_ids_for_the_cityscapes_benchmark(tmp_path, command):
     for number, source in enumerate(([frames], ["--split", "val"])):
         out = tmp_path / f"out {number}"
         assert command("predict", folder.path, *source, "--out", out, "--format", "cityscapes")[0] == 0
-        predict = load(folder, 5).predictor(config.evaluate)
+        predict = TrainedRun.open(folder.path).load(5).predictor(config.evaluate)
         for frame in frames.rglob("*.png"):
             core = frame.name.removesuffix("_leftImg8bit.png")
             (made,) = out.rglob(f"{core}*.png")  # the official script wants one per frame
@@ -180,7 +181,7 @@ def test_sources_of_a_folder(tmp_path):
 
 def expected_weights(run, dataset, index, **options):
     """Of an image, by the plain function on the enlarged logits; times the number of valid pixels."""
-    trained = load(run, 5, "tiny_model.build")
+    trained = TrainedRun.open(run.path, ["tiny_model.build"]).load(5)
     image = torch.from_numpy(np.array(dataset.image(index)))[None]
     with torch.no_grad():
         coarse = trained.model.module(trained.model.spec.preprocessing.apply(image))
@@ -195,8 +196,9 @@ def test_the_weights_of_lmp(tmp_path, command):
     run = write_run(tmp_path / "run", small_config(tmp_path / "data", loss=LossConfig(p=1.7, m="30%")))
     dataset = open_folder(tmp_path / "data", "val")
     weights, label = expected_weights(run, dataset, 1, p=1.7, m=0.3)
-    trained = load(run, 5, "tiny_model.build")
-    weigh = weigher_of(trained.config, trained.predictor(trained.config.evaluate))
+    opened = TrainedRun.open(run.path, ["tiny_model.build"])
+    trained = opened.load(5)
+    weigh = weigher_of(opened, trained.predictor(trained.config.evaluate))
     found = weigh(dataset.image(1), dataset.label(1), 1)
     assert np.abs(found.weights - weights).max() < 1e-4
     assert (found.weights[label == 255] == 0).all()
@@ -229,8 +231,9 @@ def test_the_weights_of_the_other_losses(tmp_path, command, name):
     data = DataConfig("folder", str(tmp_path / "data"), cache=str(tmp_path / "cache"))
     run = write_run(tmp_path / "run", small_config(tmp_path / "data", data=data, loss=LossConfig(name)))
     dataset = open_folder(tmp_path / "data", "val")
-    trained = load(run, 5, "tiny_model.build")
-    weigh = weigher_of(trained.config, trained.predictor(trained.config.evaluate))
+    opened = TrainedRun.open(run.path, ["tiny_model.build"])
+    trained = opened.load(5)
+    weigh = weigher_of(opened, trained.predictor(trained.config.evaluate))
     found = weigh(dataset.image(0), dataset.label(0), 0)
     valid = dataset.label(0) != 255
     weights = found.weights[valid]

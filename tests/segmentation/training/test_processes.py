@@ -8,7 +8,7 @@ import torch
 
 from losspool.segmentation.config.recipes import load_config
 from losspool.segmentation.prediction.scoring import score
-from losspool.segmentation.prediction.trained_run import load
+from losspool.segmentation.prediction.trained_run import TrainedRun
 from losspool.segmentation.runs.folder import RunFolder
 from losspool.segmentation.training.trainer import Trainer
 from real_runs import description, outcome, until
@@ -89,7 +89,7 @@ def test_two_processes_stop_and_resume_together(tmp_path, launch):
     assert metrics(tmp_path / "part") == metrics(tmp_path / "whole")
     # BatchNorm was trained apart on the two ranks: the score must be that of the network in the checkpoint.
     folder = RunFolder(tmp_path / "part")
-    trained = load(folder, 400, "tiny_model.build")
+    trained = TrainedRun.open(folder.path, ["tiny_model.build"]).load(400)
     scores = score(trained.predictor(trained.config.evaluate), trained.config.data.open("val"), range(3), lambda: None)
     assert metrics(tmp_path / "part")[-1]["iou"] == scores.summary()["iou"]
 

@@ -4,7 +4,7 @@ from losspool.segmentation.base.checks import check_at_least, check_choice, chec
 from losspool.segmentation.base.console import console, plain, progress_bar, say, track
 from losspool.segmentation.base.errors import BrokenFileError, UserError, out_of_memory
 from losspool.segmentation.base.files import PARTIAL, read_json, remove, replacing, sweep, write_json
-from losspool.segmentation.base.plugins import import_by_path, is_import_path
+from losspool.segmentation.base.plugins import check_trusted, import_by_path, is_import_path
 from losspool.segmentation.base.process import Interrupt, Interrupted, end_with_parent, hard_exit
 from losspool.segmentation.base.threads import in_threads
 from losspool.segmentation.base.yaml_file import parse_yaml, read_yaml
@@ -18,6 +18,7 @@ __all__ = [
     "check_at_least",
     "check_choice",
     "check_positive",
+    "check_trusted",
     "check_within",
     "console",
     "end_with_parent",

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from losspool import __version__
 from losspool.segmentation.base import plain, progress_bar, replacing, write_json
-from losspool.segmentation.config import EvaluateConfig, load_config
+from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.data import WarnOnce, check_classes
 from losspool.segmentation.prediction.scoring import Scores, score
-from losspool.segmentation.prediction.trained_run import load
+from losspool.segmentation.prediction.trained_run import TrainedRun
 from losspool.segmentation.runs import RunFolder, source_commit
 
 FORMAT = 1
@@ -96,17 +97,14 @@ class Evaluation:
         }
 
 
-def evaluate_run(
-    folder: RunFolder, steps: Iterable[int], split: str, settings: EvaluateConfig, trusted_model: str | None = None
-) -> Evaluation:
+def evaluate_run(run: TrainedRun, steps: Iterable[int], split: str, settings: EvaluateConfig) -> Evaluation:
     """Score the checkpoints one after the other."""
-    config = load_config(folder.config)
-    dataset = config.data.open(split)
+    config, dataset = run.config, run.dataset(split)
     found: dict[int, Scores] = {}
     commit = source_commit()
     tell = WarnOnce()
     for step in dict.fromkeys(steps):
-        trained = load(folder, step, trusted_model)
+        trained = run.load(step)
         check_classes(trained.classes, dataset)
         with progress_bar() as progress:
             task = progress.add_task(plain(f"Step {step} on {dataset.name}"), total=len(dataset))
@@ -117,6 +115,20 @@ def evaluate_run(
             tell(error)
     names = tuple(info.name for info in dataset.classes)
     return Evaluation(dataset.name, split, len(dataset), names, settings, config.data.zoom, found, commit)
+
+
+def report_evaluation(folder: RunFolder, evaluation: Evaluation) -> None:
+    """``losspool evaluate``: print the scores, and write them to the run's folder."""
+    output = Console(highlight=False)
+    try:
+        output.print(plain(heading(evaluation)), markup=False, soft_wrap=True)
+        output.print(score_table(evaluation))
+        looks = look_table(evaluation)
+        if looks is not None:
+            output.print("", looks, sep="\n")
+    finally:  # a folder that cannot be written must not hide the scores, nor a closed pipe lose them
+        path = write_evaluation(folder, evaluation)
+    output.print(plain(f"written: {path}"), markup=False, soft_wrap=True)
 
 
 def write_evaluation(folder: RunFolder, evaluation: Evaluation) -> Path:

@@ -7,8 +7,10 @@ from os.path import exists, isdir  # unlike pathlib's they say no of what cannot
 from pathlib import Path
 
 from PIL import Image
+from rich.console import Console
 
-from losspool.segmentation.base import UserError, in_threads, plain, track
+from losspool.segmentation.base import UserError, in_threads, plain, say, track
+from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.data import ClassInfo, Pixels, cityscapes
 from losspool.segmentation.prediction.pictures import (
     cityscapes_image,
@@ -20,8 +22,9 @@ from losspool.segmentation.prediction.pictures import (
     save_png,
 )
 from losspool.segmentation.prediction.predictor import Predictor
-from losspool.segmentation.prediction.sources import Source
-from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap
+from losspool.segmentation.prediction.sources import Source, of_files, of_split, with_labels
+from losspool.segmentation.prediction.trained_run import TrainedRun
+from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap, weigher_of, weight_table, weight_words
 
 SUFFIXES = {"index": "_index", "palette": "_palette", "overlay": "_overlay", "cityscapes": "_labelIds"}
 """What follows the image's name in that of a picture. None ends like another, so no two pictures share a name."""
@@ -42,6 +45,60 @@ def parse_formats(given: Sequence[str], classes: Sequence[ClassInfo], weights: b
     return formats
 
 
+def predict_run(
+    run: TrainedRun,
+    checkpoint: str,
+    settings: EvaluateConfig,
+    out: Path,
+    formats: Sequence[str] | None = None,
+    *,
+    source: Path | None = None,
+    split: str | None = None,
+    names: Sequence[str] | None = None,
+    weights: bool = False,
+) -> bool:
+    """``losspool predict``. Returns whether every image could be read.
+
+    Args:
+        run: whose network predicts, from its ``checkpoint``.
+        settings: tiles, scales and flips.
+        out: the folder for the pictures.
+        formats: keys of ``SUFFIXES``; palette and overlay if None.
+        source: an image or a folder of images; without it images of the run's own data.
+        split: of the run's data (default: its validation split); with ``source``, where to look for its labels.
+        names: only these images of the split.
+        weights: also write loss-weight maps, of images that have a label.
+    """
+    if source is None and split is None and not names:
+        raise UserError("name an image or a folder, or images of the run's own data with --split and --name")
+    if source is not None and (names or (split is not None and not weights)):
+        raise UserError(f"either {source}, or images of the run's own data with --split and --name")
+    trained, data = run.load_one(checkpoint), run.config.data
+    kinds = parse_formats(formats or ["palette", "overlay"], trained.classes, weights)
+    if source is None:
+        sources = of_split(run.dataset(split or data.val, trained.classes), names or [], weights)
+    else:
+        sources = of_files(source, out)
+        if weights:
+            splits = [split] if split else [data.val, data.train]
+            sources = with_labels(sources, [run.dataset(each, trained.classes) for each in splits])
+    predict = trained.predictor(settings)
+    weigh = weigher_of(run, predict) if weights else None
+    output = Console(highlight=False)
+
+    def show(name: str, found: WeightMap) -> None:
+        output.print(plain(weight_words(name, found)), markup=False, soft_wrap=True)
+        output.print(weight_table(found, trained.classes), "")
+
+    faults = predict_images(predict, sources, out, kinds, trained.classes, weigh, show)
+    if faults and len(sources) == 1:
+        raise UserError(faults[0])
+    for fault in faults:
+        say(f"fault: {fault}")
+    output.print(plain(f"{len(sources) - len(faults)} images predicted: {out}"), markup=False, soft_wrap=True)
+    return not faults
+
+
 def predict_images(
     predict: Predictor,
     sources: Sequence[Source],
@@ -49,11 +106,11 @@ def predict_images(
     formats: Sequence[str],
     classes: Sequence[ClassInfo],
     weigh: Weigher | None = None,
-    tell: Callable[[str, WeightMap], None] = lambda name, found: None,
+    show: Callable[[str, WeightMap], None] = lambda name, found: None,
 ) -> list[str]:
-    """Write every picture of every image; what was wrong with images that cannot be read is returned.
+    """Write every picture of every image. Returns what is wrong with images that cannot be read.
 
-    ``tell`` is called with the name and the weights of each image, where ``weigh`` makes them.
+    ``show`` is called with the name and the weights of each image, where ``weigh`` makes them.
     """
     suffixes = [SUFFIXES[name] for name in formats] + ([_HEAT, _HEAT_OVERLAY] if weigh else [])
     _check_targets(sources, out, suffixes)
@@ -75,7 +132,7 @@ def predict_images(
             heat = heat_image(found.weights, found.top, found.void)
             save_png(heat, _target(out, source, _HEAT))
             save_png(heat_overlay(image, heat), _target(out, source, _HEAT_OVERLAY))
-            tell(source.name, found)
+            show(source.name, found)
     return faults
 
 

@@ -1,7 +1,8 @@
-"""A trained run, ready to predict: what evaluation, prediction and export begin with."""
+"""A run whose network is used: what evaluation, prediction and export start from."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losspool.segmentation.base import UserError
+from losspool.segmentation.base import UserError, check_trusted
 from losspool.segmentation.config import Config, EvaluateConfig, load_config
-from losspool.segmentation.data import ClassInfo, existing_folder
+from losspool.segmentation.data import ClassInfo, Dataset, check_classes, existing_folder
 from losspool.segmentation.models import Model, ModelSpec, build_from_spec, unet
 from losspool.segmentation.prediction.predictor import Predictor
 from losspool.segmentation.runs import RunFolder, checkpoint_path, chosen_steps, fitting, read_checkpoint
@@ -38,13 +39,66 @@ class Trained:
         return Predictor(network, spec.preprocessing, stride=stride, zoom=zoom, config=settings, device=device)
 
 
-def run_folder(path: Path) -> RunFolder:
-    """The folder of a run that exists."""
-    return RunFolder(existing_folder(path, "the run's folder"))
+@dataclass(frozen=True)
+class TrainedRun:
+    """The folder of a run, with its config loaded. Runs may come from elsewhere: code is trusted by name only."""
+
+    folder: RunFolder
+    config: Config
+    trusted: Collection[str] = ()
+    """Import paths of networks and datasets that the user trusts."""
+
+    @classmethod
+    def open(cls, path: Path, trusted: Collection[str] = ()) -> TrainedRun:
+        """The run in a folder that exists."""
+        folder = RunFolder(existing_folder(path, "the run's folder"))
+        if not folder.config.is_file():
+            raise UserError(f"{path}: not the folder of a run (it has no config.yaml)")
+        return cls(folder, load_config(folder.config), trusted)
+
+    def steps(self, wanted: str) -> list[int]:
+        """The steps of the checkpoints that are ``last``, ``best`` or listed such as ``500,1000``."""
+        return chosen_steps(self.folder, wanted)
+
+    def dataset(self, split: str, classes: tuple[ClassInfo, ...] | None = None) -> Dataset:
+        """A split of the run's data; an error if its classes are not ``classes``, the network's."""
+        check_trusted(self.folder.config, "dataset", self.config.data.name, self.trusted)
+        dataset = self.config.data.open(split)
+        if classes is not None:
+            check_classes(classes, dataset)
+        return dataset
+
+    def load(self, step: int) -> Trained:
+        """The network of a checkpoint."""
+        path, config = checkpoint_path(self.folder.checkpoints, step), self.config
+        content = read_checkpoint(path)
+        with fitting(path, "its own model"):
+            spec = ModelSpec.from_dict(content["spec"])
+        check_trusted(path, "model", spec.name, (*self.trusted, unet.BUILD))
+        if spec.name != config.model.name or (not spec.by_path and spec.output_stride != config.model.output_stride):
+            raise UserError(
+                f"{path}: a checkpoint of another model: it is of {_model(spec.name, spec.output_stride)}, "
+                f"the run of {_model(config.model.name, None if spec.by_path else config.model.output_stride)}"
+            )
+        with fitting(path, "its own model"):
+            step, classes = int(content["step"]), tuple(map(ClassInfo.of, content["classes"]))
+            if spec.num_classes != len(classes):
+                raise ValueError(f"the model has {spec.num_classes} classes, the checkpoint names {len(classes)}")
+            model = build_from_spec(spec)
+            model.module.load_state_dict(content["model"])
+        model.module.eval()
+        return Trained(model, config, classes, step)
+
+    def load_one(self, checkpoint: str) -> Trained:
+        """The network of the one checkpoint that is ``last``, ``best`` or a step."""
+        steps = self.steps(checkpoint)
+        if len(steps) != 1:
+            raise UserError(f"one checkpoint is needed, got {checkpoint!r}")
+        return self.load(steps[0])
 
 
 def changed(settings: EvaluateConfig, *, tiling: str | None, scales: str | None, flip: bool | None) -> EvaluateConfig:
-    """The run's settings, but for those that the command names."""
+    """The run's settings, except for those that the command names."""
     wanted: dict[str, Any] = {"tiling": tiling, "flip": flip}
     if scales is not None:
         try:
@@ -52,38 +106,6 @@ def changed(settings: EvaluateConfig, *, tiling: str | None, scales: str | None,
         except ValueError:
             raise UserError(f"scales are numbers such as 0.5,1.0,1.5, got {scales!r}") from None
     return replace(settings, **{name: value for name, value in wanted.items() if value is not None})
-
-
-def load(folder: RunFolder, step: int, trusted_model: str | None = None) -> Trained:
-    """The network of a checkpoint. A model by import path is code: it is built only if ``trusted_model`` names it."""
-    path = checkpoint_path(folder.checkpoints, step)
-    content = read_checkpoint(path)
-    config = load_config(folder.config)
-    with fitting(path, "its own model"):
-        spec = ModelSpec.from_dict(content["spec"])
-    if spec.by_path and spec.name not in (trusted_model, unet.BUILD):
-        raise UserError(f"{path}: the model is code, {spec.name}; if you trust it, name it: --model {spec.name}")
-    if spec.name != config.model.name or (not spec.by_path and spec.output_stride != config.model.output_stride):
-        raise UserError(
-            f"{path}: a checkpoint of another model: it is of {_model(spec.name, spec.output_stride)}, "
-            f"the run of {_model(config.model.name, None if spec.by_path else config.model.output_stride)}"
-        )
-    with fitting(path, "its own model"):
-        step, classes = int(content["step"]), tuple(map(ClassInfo.of, content["classes"]))
-        if spec.num_classes != len(classes):
-            raise ValueError(f"the model has {spec.num_classes} classes, the checkpoint names {len(classes)}")
-        model = build_from_spec(spec)
-        model.module.load_state_dict(content["model"])
-    model.module.eval()
-    return Trained(model, config, classes, step)
-
-
-def load_one(folder: RunFolder, checkpoint: str, trusted_model: str | None = None) -> Trained:
-    """The network of the one checkpoint that ``checkpoint`` names: last, best or a step."""
-    steps = chosen_steps(folder, checkpoint)
-    if len(steps) != 1:
-        raise UserError(f"one checkpoint is needed, got {checkpoint!r}")
-    return load(folder, steps[0], trusted_model)
 
 
 def _model(name: str, output_stride: int | None) -> str:

@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from losspool.segmentation.base import plain
-from losspool.segmentation.config import Config
+from losspool.segmentation.base import check_trusted, plain
 from losspool.segmentation.data import IGNORE, ClassInfo, Pixels, WarnOnce, class_index
 from losspool.segmentation.losses import Criterion, LossConfig, loss_named
 from losspool.segmentation.prediction.predictor import Predictor
+from losspool.segmentation.prediction.trained_run import TrainedRun
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,15 @@ class Weigher:
         return found.prediction if self._predict.single_pass else self._predict(image), found
 
 
-def weigher_of(config: Config, predict: Predictor) -> Weigher:
-    """Of a run that was trained before: class weights come from its training split again."""
+def weigher_of(run: TrainedRun, predict: Predictor) -> Weigher:
+    """Of a trained run: class weights are computed from its training split again."""
+    config = run.config
+    check_trusted(run.folder.config, "loss", config.loss.name, run.trusted)
     rule, weights = loss_named(config.loss.name).class_weights, None
     if rule is not None:
         cache = Path(config.data.cache) if config.data.cache else None
         broken = WarnOnce() if config.data.skip_broken else None
-        weights = rule(class_index(config.data.open(config.data.train), cache, broken))
+        weights = rule(class_index(run.dataset(config.data.train), cache, broken))
     return Weigher(config.loss, weights, predict)
 
 

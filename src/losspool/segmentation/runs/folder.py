@@ -8,7 +8,7 @@ from typing import Any
 
 from losspool.segmentation.base import PARTIAL, UserError, replacing
 from losspool.segmentation.config import Config, dump_config, load_config
-from losspool.segmentation.runs.checkpoints import checkpoint_path, read_checkpoint, steps_in
+from losspool.segmentation.runs.checkpoints import steps_in
 from losspool.segmentation.runs.lock import LOCK
 from losspool.segmentation.runs.run_log import read_metrics, status
 
@@ -48,10 +48,9 @@ def chosen_steps(folder: RunFolder, wanted: str) -> list[int]:
     if wanted == "last":
         return found[-1:]
     if wanted == "best":
-        best = read_checkpoint(checkpoint_path(folder.checkpoints, found[-1])).get("best")
-        step = best.get("step") if isinstance(best, dict) else None
+        step = _best_step(folder, newest=found[-1])
         if step not in found:
-            raise UserError(f"{folder.path}: the newest checkpoint names no best one that is there")
+            raise UserError(f"{folder.metrics}: names no best validation whose checkpoint is there")
         return [step]
     try:
         steps = [int(text) for text in wanted.split(",")]
@@ -61,6 +60,17 @@ def chosen_steps(folder: RunFolder, wanted: str) -> list[int]:
         if step not in found:
             raise UserError(f"{folder.path}: there is no checkpoint of step {step}; there are {found}")
     return steps
+
+
+def _best_step(folder: RunFolder, newest: int) -> int | None:
+    """The step of the best validation up to the newest checkpoint; the first of equally good ones, as in training."""
+    scored = {
+        line["step"]: line.get("miou")
+        for line in read_metrics(folder.metrics)
+        if line["split"] == "val" and line["step"] <= newest
+    }
+    known = {step: miou for step, miou in scored.items() if isinstance(miou, int | float)}
+    return max(known, key=lambda step: known[step]) if known else None
 
 
 FREE_TO_CHANGE = {
