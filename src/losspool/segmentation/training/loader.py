@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from losspool.segmentation.base import BrokenFileError, UserError
 from losspool.segmentation.data import Augmentation, Dataset, Pixels, crop, read_next_pair, read_pair
 from losspool.segmentation.training.sampling import Draw, DrawStream
-from losspool.segmentation.training.workers import settle_in, watched
+from losspool.segmentation.training.workers import init_worker, watched
 
 PREFETCH = 2
 """Batches that each worker holds ready."""
@@ -105,7 +105,7 @@ def crop_loader(
         prefetch_factor=PREFETCH if workers else None,
         collate_fn=stack,
         pin_memory=pin,
-        worker_init_fn=settle_in,
+        worker_init_fn=init_worker,
         generator=torch.Generator(),  # else it would draw from the global one
     )
     return _raising(watched(loader, timeout))
