@@ -16,8 +16,7 @@ from losspool.segmentation.base.process import Interrupt
 from losspool.segmentation.runs import checkpoints
 from losspool.segmentation.runs.checkpoints import checkpoint_path, newest_checkpoint, steps_in, write_checkpoint
 from losspool.segmentation.runs.run_log import MetricsFile, read_metrics
-from losspool.segmentation.training import trainer as trainer_module
-from losspool.segmentation.training import validation
+from losspool.segmentation.training import setup, validation
 from losspool.segmentation.training.trainer import Trainer
 from real_runs import ENVIRONMENT, description, outcome, until
 from runs_for_tests import assert_equal, at_step, checkpoint, metrics, train, write_recipe
@@ -148,7 +147,7 @@ def test_where_the_checkpoints_are_gone_nothing_is_begun_anew(gone, recipe, tmp_
 
 def test_ranks_that_see_other_checkpoints_are_refused(recipe, tmp_path, monkeypatch):
     train(recipe, tmp_path / "run")
-    monkeypatch.setattr(trainer_module, "gathered", lambda _, mine: [mine, 6])  # a stale listing of a network's folder
+    monkeypatch.setattr(setup, "gathered", lambda _, mine: [mine, 6])  # a stale listing of a network's folder
     with pytest.raises(UserError, match=r"the ranks see other checkpoints there, of the steps \[12, 6\]"):
         train(recipe, tmp_path / "run", resume=True)
 

@@ -8,9 +8,10 @@ import pytest
 
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.recipes import load_config
-from losspool.segmentation.runs import claimed, lock
+from losspool.segmentation.runs import RunLock, lock
 from losspool.segmentation.runs.checkpoints import checkpoint_path
 from losspool.segmentation.runs.folder import RunFolder
+from losspool.segmentation.training import setup
 from losspool.segmentation.training.trainer import Trainer
 from runs_for_tests import metrics, train, write_recipe
 
@@ -18,11 +19,11 @@ from runs_for_tests import metrics, train, write_recipe
 def test_two_trainings_in_one_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "PATIENCE", 0.3)
     recipe, folder = write_recipe(tmp_path, steps=4), RunFolder(tmp_path / "run")
-    with claimed(folder.path), pytest.raises(UserError, match="run: another process is training in it"):
+    with RunLock(folder.path).claim(), pytest.raises(UserError, match="run: another process is training in it"):
         train(recipe, folder.path)
     assert not folder.config.exists()
     train(recipe, folder.path)  # the folder is free again
-    with claimed(folder.path), pytest.raises(UserError, match="run: another process is training in it"):
+    with RunLock(folder.path).claim(), pytest.raises(UserError, match="run: another process is training in it"):
         train(recipe, folder.path, resume=True)
 
 
@@ -38,7 +39,7 @@ def test_who_waits_resumes_from_what_was_saved_meanwhile(tmp_path):
         later.append(Trainer(load_config(recipe), folder.path, resume=True))
 
     waiting = threading.Thread(target=resume)
-    with claimed(folder.path):
+    with RunLock(folder.path).claim():
         waiting.start()
         time.sleep(0.5)
         assert not later
@@ -53,13 +54,13 @@ def test_who_waits_resumes_from_what_was_saved_meanwhile(tmp_path):
 
 def test_a_run_that_began_meanwhile_is_not_begun_again(tmp_path, monkeypatch):
     recipe = write_recipe(tmp_path, steps=2)
-    before = Trainer.__init__.__globals__["class_index"]
+    before = setup.class_index
 
     def slow(*arguments):
-        monkeypatch.setitem(Trainer.__init__.__globals__, "class_index", before)
+        monkeypatch.setattr(setup, "class_index", before)
         train(recipe, tmp_path / "run")  # somebody else, faster
         return before(*arguments)
 
-    monkeypatch.setitem(Trainer.__init__.__globals__, "class_index", slow)
+    monkeypatch.setattr(setup, "class_index", slow)
     with pytest.raises(UserError, match="run: another process has just begun this run"):
         train(recipe, tmp_path / "run")

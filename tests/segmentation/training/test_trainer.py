@@ -17,7 +17,7 @@ from losspool.segmentation.config.recipes import load_config
 from losspool.segmentation.config.schema import LOSSES, METHODS
 from losspool.segmentation.models import unet
 from losspool.segmentation.runs.checkpoints import read_checkpoint, write_checkpoint
-from losspool.segmentation.training.step_stats import Observation
+from losspool.segmentation.training.step_stats import StepStats
 from losspool.segmentation.training.trainer import Trainer
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
 from shared_data import shared_data
@@ -134,8 +134,8 @@ def test_what_an_accelerator_saw_adds_up():
     """Sums over ranks end on the CPU, wherever the network is."""
     with FakeTensorMode():
         fabric = SimpleNamespace(device=torch.device("cuda"))
-        window = Trainer._no_window(SimpleNamespace(data=SimpleNamespace(classes="abc"), fabric=fabric))
-        window += Observation(Observation.nothing(3, fabric.device).values.cpu(), 3)
+        window = StepStats.zeros(3)
+        window += StepStats(StepStats.zeros(3, fabric.device).values.cpu(), 3)
     assert window.values.device.type == "cpu"
 
 

@@ -61,7 +61,7 @@ class Model:
         groups = [("backbone", backbone, lr), ("head", head, lr * head_factor)]
         return [{"params": params, "lr": rate, "name": name} for name, params, rate in groups if params]
 
-    def try_on(self, height: int, width: int, batch: int) -> None:
+    def dry_run(self, height: int, width: int, batch: int) -> None:
         """Black images through it: what is wrong with a user's model shows here, and not amid a run."""
         images = torch.zeros(1, 3, height, width)
         training = self.module.training

@@ -18,7 +18,7 @@ from losspool.segmentation.runs.folder import (
     flat,
     write_config,
 )
-from losspool.segmentation.runs.lock import claimed
+from losspool.segmentation.runs.lock import RunLock
 from losspool.segmentation.runs.run_log import (
     MetricsFile,
     TensorBoard,
@@ -33,12 +33,12 @@ __all__ = [
     "FREE_TO_CHANGE",
     "MetricsFile",
     "RunFolder",
+    "RunLock",
     "TensorBoard",
     "check_folder",
     "check_unsaved",
     "checkpoint_path",
     "chosen_steps",
-    "claimed",
     "describe_run",
     "described",
     "fitting",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -19,19 +17,33 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 """What file systems without locks answer. There a run goes without one."""
 
 
-@contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """The folder for this process alone. The system releases the lock when the process ends, however it ends."""
-    lock = FileLock(folder / LOCK, timeout=PATIENCE, poll_interval=0.2, thread_local=False)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise UserError(f"{folder}: another process is training in it") from None
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise UserError(f"{folder}: cannot be written ({error.strerror})") from error
-    try:
-        yield
-    finally:
-        lock.release()
+class RunLock:
+    """Claims a folder for this process. The system releases the lock when the process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = FileLock(folder / LOCK, poll_interval=0.2, thread_local=False)
+        self.held = False
+
+    def claim(self) -> RunLock:
+        """Take the lock, or raise when another process keeps it. The folder is made if need be."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=PATIENCE)
+        except Timeout:
+            raise UserError(f"{self._folder}: another process is training in it") from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise UserError(f"{self._folder}: cannot be written ({error.strerror})") from error
+        self.held = True
+        return self
+
+    def release(self) -> None:
+        self._lock.release()
+        self.held = False
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

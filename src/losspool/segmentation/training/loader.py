@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from losspool.segmentation.base import BrokenFileError, UserError
+from losspool.segmentation.config import Config
 from losspool.segmentation.data import Augmentation, Dataset, Pixels, crop, read_next_pair, read_pair
-from losspool.segmentation.training.sampling import Draw, DrawStream
+from losspool.segmentation.training.sampling import CropSampler, Draw, DrawStream
 from losspool.segmentation.training.workers import init_worker, watched
 
 PREFETCH = 2
@@ -109,6 +111,32 @@ def crop_loader(
         generator=torch.Generator(),  # else it would draw from the global one
     )
     return _raising(watched(loader, timeout))
+
+
+def training_batches(
+    config: Config, fabric: Fabric, dataset: Dataset, sampler: CropSampler, first: int
+) -> Generator[Batch, None, None]:
+    """The micro-batches of this rank, from step ``first`` to the run's end."""
+    zoom, (low, high) = config.data.zoom, config.data.scale
+    stream = DrawStream(
+        sampler,
+        batch=config.train.batch,
+        accumulate=config.train.accumulate,
+        rank=fabric.global_rank,
+        ranks=fabric.world_size,
+        first=first,
+        last=config.train.steps,
+    )
+    return crop_loader(
+        dataset,
+        Augmentation(config.data.crop, (zoom * low, zoom * high), config.data.flip),
+        stream,
+        workers=config.data.workers,
+        lag=config.sampling.lag,
+        pin=fabric.device.type == "cuda",
+        timeout=config.data.timeout,
+        skip_broken=config.data.skip_broken,
+    )
 
 
 def check_prefetch(workers: int, lag: int) -> None:

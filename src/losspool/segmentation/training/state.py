@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from losspool.segmentation.config import TrainConfig
@@ -38,14 +38,18 @@ class State:
         if self.best is not None:
             int(self.best["step"]), float(self.best["miou"])
 
-    def at_end(self, train: TrainConfig) -> bool:
-        return self.step == train.steps
+    def to_dict(self) -> dict[str, Any]:
+        """As a checkpoint holds it."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def complete(self, train: TrainConfig) -> bool:
+        return self.step == train.steps and not self.validation_due(train)
 
     def validation_due(self, train: TrainConfig) -> bool:
-        due = self.step % train.validate_every == 0 or self.at_end(train)
+        due = self.step % train.validate_every == 0 or self.step == train.steps
         return due and self.step > self.validated
 
     def checkpoint_due(self, train: TrainConfig) -> bool:
         is_best = self.best is not None and self.best["step"] == self.step
         kept = self.step in train.keep_steps
-        return self.step % train.checkpoint_every == 0 or is_best or self.at_end(train) or kept
+        return self.step % train.checkpoint_every == 0 or is_best or self.step == train.steps or kept

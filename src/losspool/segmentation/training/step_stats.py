@@ -19,18 +19,18 @@ _SCALARS = ("batches", "loss", "pools", "alpha", "valid", "saturated", "stop")
 
 
 @dataclass
-class Observation:
+class StepStats:
     """One vector, so that ranks exchange it in one go: scalars, weight mass per class, confusion matrix, skipped."""
 
     values: Tensor
     classes: int
 
     @classmethod
-    def nothing(cls, classes: int, device: torch.device) -> Observation:
+    def zeros(cls, classes: int, device: torch.device | str = "cpu") -> StepStats:
         size = len(_SCALARS) + classes + classes * classes + 1
         return cls(torch.zeros(size, dtype=torch.float64, device=device), classes)
 
-    def __iadd__(self, other: Observation) -> Observation:
+    def __iadd__(self, other: StepStats) -> StepStats:
         self.values += other.values
         return self
 
@@ -57,11 +57,11 @@ class Observation:
         """Crops that were replaced because their image is broken."""
         return int(self.values[-1])
 
-    def reduced(self, fabric: Fabric, *, stop: bool) -> Observation:
+    def reduced(self, fabric: Fabric, *, stop: bool) -> StepStats:
         """The sum over ranks, on the CPU."""
         values = self.values.clone()
         values[_SCALARS.index("stop")] = float(stop)
-        return Observation(cast(Tensor, fabric.all_reduce(values, reduce_op="sum")).cpu(), self.classes)
+        return StepStats(cast(Tensor, fabric.all_reduce(values, reduce_op="sum")).cpu(), self.classes)
 
     def summary(self) -> dict[str, Any]:
         """As metrics.jsonl holds it."""
@@ -75,7 +75,7 @@ class Observation:
         }
 
 
-def observe(result: LossResult, labels: Tensor, classes: int, skipped: int = 0) -> Observation:
+def step_stats(result: LossResult, labels: Tensor, classes: int, skipped: int = 0) -> StepStats:
     """Of one micro-batch."""
     stats = result.stats
     alpha, pooled, saturated = (cast(Tensor, value) for value in (stats.alpha, stats.valid, stats.saturated))
@@ -95,4 +95,4 @@ def observe(result: LossResult, labels: Tensor, classes: int, skipped: int = 0) 
     mass = torch.zeros(classes + 1, dtype=torch.float64, device=labels.device)
     mass.index_add_(0, torch.where(flat == IGNORE, classes, flat), result.weights.flatten().double())
     counts = confusion(result.prediction, labels, classes).flatten().double()
-    return Observation(torch.cat([scalars, mass[:-1], counts, counts.new_tensor([skipped])]), classes)
+    return StepStats(torch.cat([scalars, mass[:-1], counts, counts.new_tensor([skipped])]), classes)

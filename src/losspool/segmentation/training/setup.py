@@ -1,0 +1,137 @@
+"""Before a run: its folder claimed, and what it trains with built from its config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from torch import nn
+
+from losspool.segmentation.base import UserError, sweep
+from losspool.segmentation.config import Config, TrainConfig
+from losspool.segmentation.data import ClassInfo, Dataset, Skip, check_classes, class_index
+from losspool.segmentation.losses import Criterion, loss_named
+from losspool.segmentation.models import Model, ModelSpec, build_from_spec, build_model
+from losspool.segmentation.runs import (
+    RunFolder,
+    RunLock,
+    check_folder,
+    check_unsaved,
+    fitting,
+    newest_checkpoint,
+    write_config,
+)
+from losspool.segmentation.training.loader import check_prefetch
+from losspool.segmentation.training.processes import gathered
+from losspool.segmentation.training.sampling import CropSampler
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The parts of a run."""
+
+    data: Dataset
+    val_data: Dataset
+    sampler: CropSampler
+    model: Model
+    class_weights: NDArray[np.float64] | None
+    criterion: Criterion
+    network: Any
+    """The model's module as Fabric wraps it."""
+    optimizer: Any
+
+
+def build_setup(
+    config: Config, fabric: Fabric, folder: RunFolder, stored: dict[str, Any] | None, broken: Skip | None
+) -> Setup:
+    """Every part, with fresh weights, or without a run's own until they are restored from ``stored``."""
+    check_prefetch(config.data.workers, config.sampling.lag)
+    data, val_data = config.data.open(config.data.train), config.data.open(config.data.val)
+    with fabric.rank_zero_first(local=True):  # one builds it, the others find it in the cache
+        index = class_index(data, Path(config.data.cache) if config.data.cache else None, broken)
+    sampler = CropSampler(index, config.sampling, config.seed)
+    model = _fresh_model(config, data) if stored is None else _stored_model(folder, config, data, stored)
+    if model.spec.by_path or config.train.batch == 1:
+        model.dry_run(*config.data.crop, config.train.batch)
+    rule = loss_named(config.loss.name).class_weights
+    class_weights = None if rule is None else rule(index)
+    criterion = Criterion(config.loss, class_weights, model.spec.output_stride).to(fabric.device)
+    module = model.module
+    if config.train.channels_last:
+        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+    optimizer = torch.optim.SGD(
+        model.parameter_groups(config.train.lr, config.train.head_factor),
+        lr=config.train.lr,
+        momentum=config.train.momentum,
+        weight_decay=config.train.weight_decay,
+    )
+    network = cast(nn.Module, torch.compile(module)) if config.train.compile else module
+    return Setup(data, val_data, sampler, model, class_weights, criterion, *fabric.setup(network, optimizer))
+
+
+def set_rates(optimizer: Any, config: TrainConfig, step: int) -> None:
+    """The learning rates of a step: a linear warm-up, then a polynomial decay."""
+    warm = min((step + 1) / config.warmup, 1.0) if config.warmup else 1.0
+    factor = warm * (1 - step / config.steps) ** config.power
+    for group in optimizer.param_groups:
+        group["lr"] = config.lr * (config.head_factor if group["name"] == "head" else 1.0) * factor
+
+
+def claim_and_read(
+    folder: RunFolder, config: Config, fabric: Fabric, lock: RunLock, resume: bool
+) -> dict[str, Any] | None:
+    """The checkpoint to resume from; an error where the folder does not fit the config."""
+    begun = folder.config.exists()
+    if begun and resume and fabric.global_rank == 0:  # before anything is read: it must be the last that was written
+        lock.claim()
+    fabric.barrier()
+    check_folder(folder, config, resume)
+    stored = newest_checkpoint(folder.checkpoints) if resume else None
+    seen = gathered(fabric, stored and stored.get("step"))
+    if len(set(map(repr, seen))) > 1:
+        raise UserError(f"{folder.checkpoints}: the ranks see other checkpoints there, of the steps {seen}")
+    if begun and stored is None:
+        check_unsaved(folder, config.train.checkpoint_every)
+    return stored
+
+
+def begin(folder: RunFolder, config: Config, lock: RunLock) -> None:
+    """Write the config into the run's folder, and remove what killed writers left there."""
+    if not lock.held:
+        lock.claim()
+        if folder.config.exists():
+            raise UserError(f"{folder.path}: another process has just begun this run")
+    sweep(folder.path)
+    sweep(folder.previews)
+    write_config(folder, config)
+
+
+def _stored_model(folder: RunFolder, config: Config, data: Dataset, stored: dict[str, Any]) -> Model:
+    """The model of a checkpoint. An error if the run or its data have changed."""
+    with fitting(folder.checkpoints, "the run"):
+        spec = ModelSpec.from_dict(stored["spec"])
+        known = tuple(map(ClassInfo.of, stored["classes"]))
+    if (spec.name, spec.num_classes) != (config.model.name, len(data.classes)):
+        raise UserError(
+            f"{folder.path}: its checkpoint is of {spec.name} with {spec.num_classes} classes, "
+            f"the run is of {config.model.name} with {len(data.classes)}"
+        )
+    check_classes(known, data)
+    return build_from_spec(spec)
+
+
+def _fresh_model(config: Config, data: Dataset) -> Model:
+    """By the run's seed, with the weights that the config names."""
+    torch.manual_seed(config.seed)
+    return build_model(
+        config.model.name,
+        len(data.classes),
+        output_stride=config.model.output_stride,
+        weights=config.model.weights,
+        frozen_bn=config.model.frozen_bn,
+    )
