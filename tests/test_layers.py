@@ -1,21 +1,51 @@
-"""Imports point one way: lab → segmentation → core. And the public face is eight names."""
+"""Imports point one way, between files, rooms and folders; the core needs torch alone; no private name of torch."""
 
 import ast
 import inspect
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import losspool
 
 SOURCE = Path(losspool.__file__).parent
-RANKS = {"segmentation": 1, "lab": 2}
+ROOT = SOURCE.parents[1]
+
+# Top to bottom: each room may import those below it. Subfolders belong to their room; their own graph has no cycle.
+ROOMS = (
+    "cli",
+    "lab",
+    "segmentation.training",
+    "segmentation.prediction",
+    "segmentation.runs",
+    "segmentation.config",
+    "segmentation.losses",
+    "segmentation.models",
+    "segmentation.data",
+    "segmentation.base",
+    "",  # the public face: functional.py, modules.py, …
+    "ops",
+    "solver",
+)
+
+PRIVATE_NAMES = {
+    "_assert_async": "an assertion that the host does not wait for has no public equivalent",
+}
+"""Private names of torch that are allowed, with the reason."""
 
 
-def layer(module: str) -> int:
-    parts = module.split(".")
-    return RANKS.get(parts[1], 0) if len(parts) > 1 else 0
+def module_name(path: Path) -> str:
+    parts = ["losspool", *path.relative_to(SOURCE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for path in SOURCE.rglob("*.py")}
 
 
 def imports(path: Path) -> set[str]:
+    """What a file imports: modules, and names of modules."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -26,30 +56,132 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def test_imports_point_downwards():
-    files = list(SOURCE.rglob("*.py"))
-    assert len(files) > 10
-    for path in files:
-        module = ".".join(["losspool", *path.relative_to(SOURCE).with_suffix("").parts])
-        if module == "losspool.cli.app":
-            continue  # the command table reaches everything
-        for name in imports(path):
-            if name.startswith("losspool"):
-                assert layer(name) <= layer(module), f"{module} imports {name}"
+def imported_modules(path: Path) -> set[str]:
+    """The files of this package that a file imports, without the package itself."""
+    found = set()
+    for name in imports(path):
+        while name and name not in FILES:
+            name = name.rpartition(".")[0]
+        found |= {name} - {"", "losspool"}
+    return found
+
+
+def folder(module: str) -> str:
+    """Relative to the package: ``segmentation.data.streets``; the package's own folder is empty."""
+    return ".".join(FILES[module].parent.relative_to(SOURCE).parts)
+
+
+def room(module: str) -> str:
+    """The room that a folder belongs to."""
+    return max((each for each in ROOMS if f"{folder(module)}.".startswith(f"{each}.") or not each), key=len)
+
+
+def folder_graph() -> dict[str, set[str]]:
+    graph = defaultdict(set)
+    for module, path in FILES.items():
+        if module == "losspool.__main__":
+            continue  # the command, by another name
+        for other in imported_modules(path):
+            if folder(other) != folder(module):
+                graph[folder(module)].add(folder(other))
+    return dict(graph)
+
+
+def test_rooms_import_only_rooms_below_them():
+    assert len(FILES) > 100
+    for module, path in FILES.items():
+        for other in imported_modules(path) if module != "losspool.__main__" else ():
+            assert ROOMS.index(room(module)) <= ROOMS.index(room(other)), f"{module} imports {other}"
+
+
+def test_no_cycle_between_folders():
+    graph = folder_graph()
+    for name, others in sorted(graph.items()):  # seen with pytest -s
+        print(f"{name or 'losspool'} -> {', '.join(sorted(other or 'losspool' for other in others))}")
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"folders import each other: {' -> '.join(error.args[1])}")
+
+
+def test_a_cycle_would_be_found():
+    with pytest.raises(CycleError):
+        TopologicalSorter({**folder_graph(), "segmentation.base": {"segmentation.data"}}).prepare()
+
+
+def test_rooms_are_entered_through_their_door():
+    """Other rooms, results, benchmarks and documents import from a room's ``__init__``, not from the files in it."""
+    users = {path: imports(path) for path in [*SOURCE.rglob("*.py"), *ROOT.glob("results/*.py")]}
+    for path, names in users.items():
+        own = room(module_name(path)) if path.is_relative_to(SOURCE) else None
+        for name in names:
+            holder = name.rpartition(".")[0]
+            if holder in FILES and holder.startswith("losspool.segmentation.") and room(holder) != own:
+                assert FILES[holder].name == "__init__.py", f"{path.name} imports {name}"
+
+
+def test_documents_import_from_rooms():
+    for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        code = "\n".join(block for block in path.read_text().split("```python\n")[1:])
+        for line in code.splitlines():
+            if line.startswith("from losspool."):
+                module = line.split()[1]
+                assert FILES[module].name == "__init__.py", f"{path.name}: {line}"
 
 
 def test_the_core_needs_torch_and_nothing_else():
     standard = {"__future__", "collections", "contextlib", "dataclasses", "functools", "math", "typing"}
-    for path in SOURCE.rglob("*.py"):
-        if path.relative_to(SOURCE).parts[0] in RANKS or path.name == "cli.py":
-            continue
-        for name in imports(path):
-            assert name.split(".")[0] in standard | {"torch", "losspool"}, f"{path.name} imports {name}"
+    for module, path in FILES.items():
+        if room(module) in ("", "ops", "solver") and module != "losspool.__main__":
+            for name in imports(path):
+                assert name.split(".")[0] in standard | {"torch", "losspool"}, f"{path.name} imports {name}"
 
 
 def test_nothing_in_the_package_uses_the_reference():
     for path in SOURCE.rglob("*.py"):
         assert not any(name.startswith("losspool.reference") for name in imports(path)), path.name
+
+
+def private_names(source: str) -> set[str]:
+    """Names with a leading underscore that are imported from torch, or looked up on something torch's."""
+    found = set()
+    of_torch = {"torch"}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            of_torch |= {alias.asname or alias.name for alias in node.names}
+            parts = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            found |= {part for part in parts if part.startswith("_")}
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "torch":
+                    of_torch.add(alias.asname or "torch")
+                    found |= {part for part in alias.name.split(".") if part.startswith("_")}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            holder = node.value
+            while isinstance(holder, ast.Attribute | ast.Call):
+                holder = holder.value if isinstance(holder, ast.Attribute) else holder.func
+            if isinstance(holder, ast.Name) and holder.id in of_torch:
+                found.add(node.attr)
+    return found
+
+
+def test_no_private_name_of_torch():
+    for path in SOURCE.rglob("*.py"):
+        assert private_names(path.read_text()) <= set(PRIVATE_NAMES), path.name
+    used = {name for path in SOURCE.rglob("*.py") for name in private_names(path.read_text())}
+    assert used == set(PRIVATE_NAMES), "an entry that is no longer needed"
+
+
+def test_private_names_would_be_found():
+    assert private_names("from torch.utils.data.dataloader import _BaseDataLoaderIter") == {"_BaseDataLoaderIter"}
+    assert private_names("import torch\ntorch.nn.modules.batchnorm._BatchNorm") == {"_BatchNorm"}
+    assert private_names("from torch import nn\nnn.Module()._modules") == {"_modules"}
+    assert private_names("class A:\n    def f(self):\n        self._own()") == set()
+
+
+def test_no_lock_of_our_own():
+    assert not [path for path in SOURCE.rglob("*.py") if any("fcntl" in name for name in imports(path))]
 
 
 def test_eight_public_names():

@@ -10,7 +10,7 @@ from scipy.io import savemat
 from losspool.segmentation.base.errors import BrokenFileError, UserError
 from losspool.segmentation.data.registry import open_dataset, splits_of
 from losspool.segmentation.data.voc import CLASSES, voc_color
-from losspool.segmentation.data.voc_prepare import EXPECTED, prepare_voc
+from losspool.segmentation.data.voc_prepare import VOC_AUGMENTED_IMAGES, prepare_voc
 from small_data import noise, save
 
 VOC_TRAIN, VOC_VAL = ["2007_1", "2007_2"], ["2007_3"]
@@ -51,7 +51,7 @@ def test_the_augmented_set(downloads):
     dataset = open_dataset("voc", downloads, "trainaug")
     assert dataset.names == ["2007_1", "2007_2", "2008_5", "2008_6"]  # all of SBD and VOC's train, without VOC's val
     assert (done.images, done.from_sbd) == (4, 2)
-    assert EXPECTED == 10_582
+    assert VOC_AUGMENTED_IMAGES == 10_582
     for index, name in enumerate(dataset.names):
         truth = label_of(name, "voc" if name in VOC_TRAIN else "sbd")
         np.testing.assert_array_equal(dataset.label(index), truth)

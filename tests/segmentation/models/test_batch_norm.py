@@ -22,7 +22,7 @@ def norms(module):
     return {
         f"{name}.{key}": value.clone()
         for name, part in module.named_modules()
-        if isinstance(part, nn.modules.batchnorm._BatchNorm)
+        if isinstance(part, (nn.BatchNorm2d, FrozenBatchNorm))
         for key, value in part.state_dict().items()
     }
 
@@ -35,7 +35,7 @@ def test_frozen_layers_stay_as_they_are():
     after = norms(model.module)
     assert all(torch.equal(value, after[key]) for key, value in before.items())
     assert not torch.equal(conv, model.module.backbone.layer4[1].conv2.weight)
-    layers = [part for part in model.module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    layers = [part for part in model.module.modules() if isinstance(part, (nn.BatchNorm2d, FrozenBatchNorm))]
     assert not any(layer.training or layer.weight.requires_grad or layer.bias.requires_grad for layer in layers)
     assert model.module.training
 

@@ -1,7 +1,7 @@
 """Datasets behind one protocol, the index of their classes, and crops of their images."""
 
 from losspool.segmentation.data.augment import Augmentation, crop
-from losspool.segmentation.data.check import check_dataset, class_table
+from losspool.segmentation.data.check import report_check
 from losspool.segmentation.data.cityscapes import LABEL_IDS
 from losspool.segmentation.data.files import FileDataset, Pair, existing_folder, images_below
 from losspool.segmentation.data.images import SUFFIXES, opened, read_image
@@ -21,14 +21,14 @@ from losspool.segmentation.data.protocol import (
     try_pair,
 )
 from losspool.segmentation.data.registry import DATASETS, DatasetKind, dataset_kind, open_dataset, splits_of
-from losspool.segmentation.data.voc_prepare import EXPECTED, prepare_voc
+from losspool.segmentation.data.voc_prepare import VOC_AUGMENTED_IMAGES, prepare_voc
 
 __all__ = [
     "DATASETS",
-    "EXPECTED",
     "IGNORE",
     "LABEL_IDS",
     "SUFFIXES",
+    "VOC_AUGMENTED_IMAGES",
     "Augmentation",
     "ClassIndex",
     "ClassInfo",
@@ -42,9 +42,7 @@ __all__ = [
     "WarnOnce",
     "build_index",
     "check_classes",
-    "check_dataset",
     "class_index",
-    "class_table",
     "contiguous",
     "crop",
     "dataset_kind",
@@ -56,6 +54,7 @@ __all__ = [
     "read_image",
     "read_next_pair",
     "read_pair",
+    "report_check",
     "splits_of",
     "try_pair",
 ]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from losspool.segmentation.base import UserError, in_threads, plain, track
 from losspool.segmentation.data.files import FileDataset
 from losspool.segmentation.data.protocol import IGNORE, Dataset, read_pair
+from losspool.segmentation.data.registry import open_dataset, splits_of
 
 _BAR = 32
 _NUMBERS = 35  # columns that the numbers and the gaps take
@@ -59,6 +62,34 @@ def check_dataset(dataset: Dataset) -> Findings:
             findings.images += result > 0
     findings.faults += [f"{path}: this label has no image" for path in (files.orphans if files else ())]
     return findings
+
+
+def report_check(name: str, root: Path | None, split: str | None = None) -> bool:
+    """``losspool data check``: print the classes and faults of a split, or of all. Returns whether all is sound."""
+    output, sound = Console(highlight=False, emoji=False), True
+
+    def show(text: str) -> None:
+        output.print(plain(text), markup=False, soft_wrap=True)
+
+    for each in [split] if split else splits_of(name, root):
+        try:
+            dataset = open_dataset(name, root, each)
+        except UserError as error:
+            if split:
+                raise
+            show(f"fault: {error}")  # one split that cannot be opened must not hide the others
+            sound = False
+            continue
+        findings = check_dataset(dataset)
+        if findings.labelled and findings.sound:
+            output.print(class_table(findings, output.width))
+        for fault in findings.faults:
+            show(f"fault: {fault}")
+        summary = f"{dataset.name}: images {len(dataset)}, faults {len(findings.faults)}"
+        show(summary + ("" if findings.labelled else ", no labels"))
+        output.print()
+        sound &= not findings.faults
+    return sound
 
 
 def class_table(findings: Findings, width: int) -> Table:

@@ -16,7 +16,7 @@ from losspool.segmentation.data.images import read_values, size_of
 from losspool.segmentation.data.protocol import Pixels
 from losspool.segmentation.data.voc import AUGMENTED, CLASSES, LISTS, voc_color, voc_folder
 
-EXPECTED = 10_582
+VOC_AUGMENTED_IMAGES = 10_582
 """Images in the augmented set that everyone trains on, the paper too."""
 _PALETTE = [channel for index in range(256) for channel in voc_color(index)]
 

@@ -2,36 +2,52 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
-class FrozenBatchNorm(_BatchNorm):
+class FrozenBatchNorm(nn.Module):
     """A BatchNorm that normalises by its stored statistics in training too, and does not learn.
 
     It takes over the parameters and buffers of the layer that it replaces, so keys and values stay.
     """
 
-    def __init__(self, source: _BatchNorm) -> None:
-        super().__init__(source.num_features, source.eps, source.momentum, source.affine, source.track_running_stats)
-        self.weight, self.bias = source.weight, source.bias
-        self.running_mean, self.running_var = source.running_mean, source.running_var
-        self.num_batches_tracked = source.num_batches_tracked
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
+    def __init__(self, source: nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.num_features, self.eps = source.num_features, source.eps
+        for name in ("weight", "bias"):
+            self.register_parameter(name, getattr(source, name))
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            self.register_buffer(name, getattr(source, name))
         for parameter in self.parameters():
             parameter.requires_grad_(False)
         self.eval()
 
     def train(self, mode: bool = True) -> FrozenBatchNorm:
-        """Stay in evaluation mode, whatever the model around this layer is told."""
+        """Stay in evaluation mode, whatever the model around this layer is set to."""
         super().train(False)
         return self
 
-    def _check_input_dim(self, input: Tensor) -> None:
-        """The layer that was replaced may be of any number of dimensions."""
+    def forward(self, input: Tensor) -> Tensor:
+        # Without stored statistics there is nothing to freeze but the affine part: the batch's are used.
+        batch_statistics = self.running_mean is None
+        return F.batch_norm(
+            input, self.running_mean, self.running_var, self.weight, self.bias, batch_statistics, 0.0, self.eps
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}"
 
 
 def freeze_batch_norm(model: nn.Module) -> int:
-    """Replace every BatchNorm below ``model`` by a frozen one; return how many were.
+    """Replace every BatchNorm below ``model`` by a frozen one; return how many were replaced.
 
     Both the statistics and the affine parameters are frozen, as DeepLabV2 does it: the paper's
     batches of two crops are too small to estimate either.
@@ -40,8 +56,8 @@ def freeze_batch_norm(model: nn.Module) -> int:
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if isinstance(child, _BatchNorm) and not isinstance(child, FrozenBatchNorm)
+        if isinstance(child, BATCH_NORMS)
     ]
     for parent, name, child in found:
-        setattr(parent, name, FrozenBatchNorm(child))
+        setattr(parent, name, FrozenBatchNorm(child))  # type: ignore[arg-type]  # all have the same attributes
     return len(found)
