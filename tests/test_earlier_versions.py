@@ -1,0 +1,69 @@
+"""What earlier versions wrote still loads: ``tests/fixtures/run-0.1`` is a run of version 0.1, made by its own code.
+
+The run is ``write_recipe(keep_last=3, keep_steps=[5])`` of ``runs_for_tests.py``, evaluated at the steps 5 and 12.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from losspool.lab.records import read_run
+from losspool.segmentation.config import load_config
+from losspool.segmentation.prediction import TrainedRun
+from losspool.segmentation.runs import checkpoint_path, read_checkpoint, steps_in
+from losspool.segmentation.training import Trainer
+from runs_for_tests import assert_equal, metrics, write_recipe
+
+FIXTURE = Path(__file__).parent / "fixtures" / "run-0.1"
+TRUSTED = ["tiny_model.build"]
+
+
+@pytest.fixture
+def old_run(tmp_path, monkeypatch):
+    """A copy of the run, beside the data that its config names."""
+    monkeypatch.chdir(tmp_path)
+    write_recipe(tmp_path)
+    shutil.copytree(FIXTURE, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_every_checkpoint_loads_and_scores_as_it_did(old_run):
+    run = TrainedRun.open(old_run, TRUSTED)
+    assert steps_in(run.folder.checkpoints) == [5, 6, 10, 12]
+    assert run.steps("best") == [6]
+    stored = json.loads((FIXTURE / "evaluation-val-none-5+12.json").read_text())
+    from losspool.segmentation.prediction import evaluate_run
+
+    found = evaluate_run(run, [5, 12], "val", run.config.evaluate).to_dict()
+    for ours, theirs in zip(found["checkpoints"], stored["checkpoints"], strict=True):
+        assert ours == theirs
+
+
+def test_a_run_that_stopped_goes_on_to_the_same_end(old_run):
+    """From step 5 the resumed run ends with the weights, optimiser and metrics that version 0.1 ended with."""
+    for step in (6, 10, 12):
+        checkpoint_path(old_run / "checkpoints", step).unlink()
+    trainer = Trainer(load_config(old_run / "config.yaml"), old_run, resume=True)
+    assert trainer.state.step == 5
+    trainer.run()
+    assert metrics(old_run) == metrics(FIXTURE)
+    ours, theirs = (read_checkpoint(checkpoint_path(folder / "checkpoints", 12)) for folder in (old_run, FIXTURE))
+    for name in ("step", "validated", "best", "model", "optimizer", "running", "window", "spec", "classes"):
+        assert_equal(ours[name], theirs[name], name)
+
+
+def test_a_finished_run_stays_finished(old_run):
+    before = {path: path.read_bytes() for path in old_run.rglob("*") if path.is_file()}
+    Trainer(load_config(old_run / "config.yaml"), old_run, resume=True).run()
+    after = {path: path.read_bytes() for path in old_run.rglob("*") if path.is_file()}
+    after.pop(old_run / ".lock")
+    assert after.pop(old_run / "config.yaml")  # written again, perhaps with settings that are new
+    assert after == {path: content for path, content in before.items() if path.name != "config.yaml"}
+
+
+def test_the_lab_reads_it(old_run):
+    run = read_run(old_run)
+    assert list(run.validations) == [6, 12]
+    assert set(run.scores("val")) == {5, 12}

@@ -1,0 +1,103 @@
+"""CONTRIBUTING's loss, dataset and network, added as an outside package adds them: by import path."""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+
+from losspool.segmentation.losses import Criterion, LossConfig
+from runs_for_tests import metrics
+from small_data import noise, save
+
+CONTRIBUTING = Path(__file__).parent.parent / "CONTRIBUTING.md"
+PACKAGE = "outside_package"
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """A package that is nothing but CONTRIBUTING's snippets, and a recipe that names all three of its things."""
+    snippets = re.findall(r"^```python\n(.*?)^```", CONTRIBUTING.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert len(snippets) == 3
+    (tmp_path / f"{PACKAGE}.py").write_text("\n".join(snippets))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for split, count in (("train", 4), ("val", 2)):
+        for number in range(count):
+            save(tmp_path / "data" / "photos" / split / f"{number}.png", noise(40, 60, seed=number))
+            mask = np.zeros((40, 60), np.uint8)
+            mask[:, 10 * number + 5 :: 17], mask[-2:] = 1, 255
+            save(tmp_path / "data" / "masks" / split / f"{number}.png", mask)
+    recipe = {
+        "method": f"{PACKAGE}.poly",
+        "data": {"name": f"{PACKAGE}.fields", "root": str(tmp_path / "data"), "crop": [24, 24], "workers": 0},
+        "model": {"name": f"{PACKAGE}.small"},
+        "train": {"steps": 4, "batch": 2, "log_every": 1, "previews": 1},
+    }
+    recipe["data"]["cache"] = str(tmp_path / "cache")
+    (tmp_path / "fields.yaml").write_text(yaml.safe_dump(recipe))
+    yield tmp_path
+    sys.modules.pop(PACKAGE, None)
+
+
+def test_check_train_evaluate_and_predict(outside, command):
+    code, output, _ = command("data", "check", f"{PACKAGE}.fields", outside / "data")
+    assert code == 0, output
+    assert "weed" in output
+    code, _, error = command("train", outside / "fields.yaml", "--out", outside / "run")
+    assert code == 0, error
+    assert [line["step"] for line in metrics(outside / "run")] == [1, 2, 3, 4, 4]
+    trust = [f"--trust={PACKAGE}.{name}" for name in ("poly", "fields", "small")]
+    code, output, error = command("evaluate", outside / "run", *trust)
+    assert code == 0, error
+    assert "weed" in output
+    code, output, error = command(
+        "predict", outside / "run", "--out", outside / "p", "--split", "val", "--weights", *trust
+    )
+    assert code == 0, error
+    assert (outside / "p" / "0_weights.png").exists()
+
+
+@pytest.mark.parametrize("untrusted", ["small", "fields", "poly"])
+def test_code_that_is_not_trusted_is_not_imported(outside, command, untrusted):
+    assert command("train", outside / "fields.yaml", "train.steps=1", "--out", outside / "run")[0] == 0
+    sys.modules.pop(PACKAGE)
+    trust = [
+        word for name in ("poly", "fields", "small") if name != untrusted for word in ("--trust", f"{PACKAGE}.{name}")
+    ]
+    code, _, error = command("predict", outside / "run", "--out", outside / "p", "--split", "val", "--weights", *trust)
+    assert code == 2
+    assert f"is code, {PACKAGE}.{untrusted}; if you trust it, name it: --trust {PACKAGE}.{untrusted}" in error
+
+
+def test_the_loss_is_the_packages(outside):
+    importlib.import_module(PACKAGE)
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 3, 8, 8, generator=generator).requires_grad_()
+    labels = torch.randint(0, 3, (2, 8, 8), generator=generator).to(torch.uint8)
+    labels[0, :3] = 255
+    entropy = F.cross_entropy(logits, labels.long(), ignore_index=255, reduction="none")
+    expected = entropy + 1 - logits.softmax(1).gather(1, labels.long().clamp(max=2)[:, None])[:, 0]
+    means = [loss[label != 255].mean() for loss, label in zip(expected, labels, strict=True)]
+    result = Criterion(LossConfig(f"{PACKAGE}.poly"))(logits, labels)
+    torch.testing.assert_close(result.loss, torch.stack(means).mean())
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("loss.name=nowhere.poly", "loss 'nowhere.poly' cannot be imported (ModuleNotFoundError"),
+        (f"loss.name={PACKAGE}.poly_loss", f"loss '{PACKAGE}.poly_loss' must be a losspool.segmentation.losses.Loss"),
+        (f"data.name={PACKAGE}.open_fields", "must be a losspool.segmentation.data.DatasetKind, got function"),
+        (f"model.name={PACKAGE}.CLASSES", "must be callable with the number of classes, got list"),
+    ],
+)
+def test_mistakes_are_one_sentence(outside, command, override, sentence):
+    code, _, error = command("train", outside / "fields.yaml", override, "--out", outside / "run")
+    assert code == 2
+    assert sentence in error
+    assert error.count("\n") == 1
