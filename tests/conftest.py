@@ -1,6 +1,7 @@
 """The command line, as a test meets it: in this process, and in processes of its own."""
 
 import os
+import signal
 
 import pytest
 import torch
@@ -11,6 +12,14 @@ from real_runs import Processes
 # A test and the processes that it starts must add up in the same order, and two tests at a time share the cores.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _default_signals():
+    """Tests, and the processes they start, react to signals that nohup or a script's background made ignored."""
+    for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture

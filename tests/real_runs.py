@@ -18,12 +18,6 @@ PATIENCE = 180
 _MARK = "LOSSPOOL_TEST_STARTED_BY"
 
 
-def default_signals() -> None:
-    """In a child: not what nohup or a script's background made its parent ignore."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-
-
 class Process(subprocess.Popen):
     """All that it says is in one pipe. A mark in the environment tells what it has started, and they in turn."""
 
@@ -36,7 +30,6 @@ class Process(subprocess.Popen):
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,  # a test may signal the whole group
-            preexec_fn=default_signals,
         )
 
     def family(self) -> list[int]:

@@ -15,7 +15,7 @@ from real_runs import description, outcome, until
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
 from small_data import noise, save, write_folder
 
-HALF = 400
+HALF = 200
 STEPS = 2 * HALF
 SLACK = 30
 """Seconds in which a run must have ended: it takes two or three, on a busy machine ten."""
