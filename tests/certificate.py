@@ -16,16 +16,29 @@ def norm(values: Tensor, order: float) -> Tensor:
     return largest * torch.linalg.vector_norm(values / largest, order) if largest > 0 else largest
 
 
-def violations(losses: Tensor, p: float, m: float) -> tuple[float, float, float]:
-    """By how much w* exceeds τ and its p-norm γ, and how far its value is from g(λ*) of Eq. (7); all relative."""
-    losses = losses.double()
-    row = losses.unsqueeze(0)
-    solution = solver.solve(row, p=p, m=m, share=False)
-    w = solver.weights(row, solution, p)[0]
-    tau, alpha, gamma = float(solution.tau), float(solution.alpha), losses.numel() ** (1 / p - 1)
+def violations(rows: Tensor, p: float, m: float) -> list[tuple[float, float, float]]:
+    """Of each row: by how much w* exceeds τ and its p-norm γ, and how far its value is from g(λ*) of Eq. (7).
+
+    All relative.
+    """
+    rows = rows.double()
+    solution = solver.solve(rows, p=p, m=m, share=False)
+    weights = solver.weights(rows, solution, p)
+    return [
+        _violations(losses, w, float(tau), float(alpha), float(value), p)
+        for losses, w, tau, alpha, value in zip(
+            rows, weights, solution.tau, solution.alpha, solution.value, strict=True
+        )
+    ]
+
+
+def _violations(
+    losses: Tensor, w: Tensor, tau: float, alpha: float, value: float, p: float
+) -> tuple[float, float, float]:
+    gamma = losses.numel() ** (1 / p - 1)
     surplus = (losses - alpha).clamp(min=0)  # λ*
     q = p / (p - 1) if p > 1 else math.inf
     dual = float(tau * surplus.sum() + gamma * norm(losses - surplus, q if p < math.inf else 1.0))
     primal = float(w @ losses)
-    gap = max(abs(primal - dual), abs(primal - float(solution.value)))
+    gap = max(abs(primal - dual), abs(primal - value))
     return float(w.max()) / tau - 1, float(norm(w, p)) / gamma - 1, gap / primal if primal else gap

@@ -54,6 +54,15 @@ def losses(n: int, seed: int = 0) -> dict[str, Tensor]:
     return made
 
 
+def stacked(n: int) -> Iterator[tuple[list[str], Tensor, float]]:
+    """The matrix of size n with all problems of one m as rows: (names, losses (R, n), m in pixels)."""
+    by_m: dict[float, dict[str, Tensor]] = {}
+    for name, values, m in matrix(n):
+        by_m.setdefault(m, {})[name] = values
+    for m, named in by_m.items():
+        yield list(named), torch.stack(list(named.values())), m
+
+
 def matrix(n: int) -> Iterator[tuple[str, Tensor, float]]:
     """Every (name, losses, m in pixels) of size n, to be combined with every p."""
     for m in pixel_counts(n):

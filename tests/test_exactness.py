@@ -31,29 +31,36 @@ def solved(losses, p, m):
 
 def assert_exact(losses, p, m, truth, name):
     solution, weights = solved(losses, p, m)
-    error = abs(float(solution.value.float()) - truth.value)
+    assert_row(losses, float(solution.value.float()), weights, p, truth, (name, p, m))
+
+
+def assert_row(losses, value, weights, p, truth, where):
     allowed = max(tolerances.VALUE * truth.value, tolerances.one_ulp(truth.value))
-    assert error <= allowed, (name, p, m, float(solution.value), truth.value)
-    positive = losses > 0
-    errors = (weights.double() - truth.weights).abs()[positive] / truth.tau
-    assert (errors <= tolerances.weight(p)).all(), (name, p, m, errors.max())
+    assert abs(value - truth.value) <= allowed, (*where, value, truth.value)
+    errors = (weights.double() - truth.weights).abs()[losses > 0] / truth.tau
+    assert (errors <= tolerances.weight(p)).all(), (*where, errors.max())
 
 
 @pytest.mark.parametrize("n", problems.SIZES)
 def test_float32_losses_agree_with_the_reference(n, path):
-    for name, losses, m in problems.matrix(n):
+    """All problems of one m are rows of one call: a row must not depend on the others."""
+    for names, rows, m in problems.stacked(n):
         for p in problems.P_VALUES:
             if n == 10_000 and path == "accelerator" and p not in (1.0, 1.001, 1.3, 1000.0):
                 continue  # 32 rounds each: a third of the values of p is a second's work already
-            assert_exact(losses, p, m, reference.pool(losses, p=p, m=m), name)
+            solution = solver.solve(rows, p=p, m=m, share=False)
+            weights = solver.weights(rows, solution, p)
+            for name, losses, value, found in zip(names, rows, solution.value.float().tolist(), weights, strict=True):
+                assert_row(losses, value, found, p, reference.pool(losses, p=p, m=m), (name, p, m))
 
 
 @pytest.mark.parametrize("n", problems.SIZES)
 def test_float64_solutions_are_certified(n, path):
     """Both norms within their bounds, and the primal value equals the dual value g(λ*)."""
-    for name, losses, m in problems.matrix(n):
+    for names, rows, m in problems.stacked(n):
         for p in problems.P_VALUES if path == "host" else (1.0, 1.01, 1.3, 10.0):
-            assert max(violations(losses, p, m)) <= tolerances.CERTIFICATE, (name, p, m)
+            for name, found in zip(names, violations(rows, p, m), strict=True):
+                assert max(found) <= tolerances.CERTIFICATE, (name, p, m)
 
 
 def precise(losses, p, m):
@@ -113,9 +120,10 @@ def test_agrees_with_a_convex_solver(p, m, kind):
         numpy.testing.assert_allclose(weights.double().numpy() / tau, w.value / tau, atol=5e-3)
 
 
-@pytest.mark.parametrize("p", problems.P_VALUES)
+@pytest.mark.parametrize("p", [1.0, 1.001, 1.3, 10.0, math.inf])
 def test_compiled_equals_eager_on_the_whole_matrix(p):
-    for m in (1, 1e-3, 0.1, 0.25, 0.5, 0.9, 1.0):
+    """Bit for bit. Pooling is one operator to the compiler: a few p and m stand for all of them."""
+    for m in (1, 0.25, 1.0):
         torch.compiler.reset()  # p and m are constants of a graph; shapes are not
         compiled = torch.compile(LossMaxPooling(p=p, m=m), fullgraph=True, dynamic=True)
         for n in problems.SIZES:

@@ -1,5 +1,6 @@
 """scope="global": k processes under DDP step like one with the whole batch."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,63 +11,57 @@ import pytest
 WORKER = Path(__file__).parent / "scripts" / "global_worker.py"
 
 
-def launch(job: str, ranks: int, tmp_path: Path) -> list[subprocess.CompletedProcess]:
-    """Run the worker on every rank; a rank that hangs fails the test by its time limit."""
+@pytest.fixture(scope="module", params=[2, 3], ids="{} ranks".format)
+def heard(request, tmp_path_factory):
+    """What each rank heard in each job: ``heard[job][rank]``. A rank that hangs fails by the time limit."""
+    ranks, meeting_point = request.param, tmp_path_factory.mktemp("ranks") / "meeting-point"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     started = [
         subprocess.Popen(
-            [sys.executable, str(WORKER), job, str(rank), str(ranks), str(tmp_path / "meeting-point")],
+            [sys.executable, str(WORKER), str(rank), str(ranks), str(meeting_point)],
             env=environment,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
         )
         for rank in range(ranks)
     ]
     try:
-        results = [process.communicate(timeout=120) for process in started]
+        outputs = [process.communicate(timeout=120)[0] for process in started]
     finally:
         for process in started:
             process.kill()
-    return [
-        subprocess.CompletedProcess(process.args, process.returncode, *result)
-        for process, result in zip(started, results, strict=True)
-    ]
+    found: dict[str, dict[int, str]] = {}
+    for rank, output in enumerate(outputs):
+        for line in map(json.loads, output.splitlines()):
+            found.setdefault(line["job"], {})[rank] = line["heard"]
+    return found
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("job", ["uneven", "void", "empty", "max_pool", "upsampled"])
-def test_processes_equal_one_process_with_the_whole_batch(job, ranks, tmp_path):
-    for result in launch(job, ranks, tmp_path):
-        assert result.returncode == 0, result.stderr[-2000:]
-        assert "ok" in result.stdout
+def test_processes_equal_one_process_with_the_whole_batch(job, heard):
+    assert set(heard[job].values()) == {"ok"}, heard[job]
 
 
-def test_a_bad_label_on_one_rank_raises_on_all(tmp_path):
-    results = launch("bad-label", 2, tmp_path)
-    assert "ValueError: target holds the label 77" in results[1].stdout
-    assert "ValueError: rank 1 of the group: target holds the label 77" in results[0].stdout
+def test_a_subgroup_pools_by_itself(heard):
+    assert set(heard["subgroup"].values()) == {"ok"}, heard["subgroup"]
 
 
-def test_a_wrong_shape_on_one_rank_raises_on_all(tmp_path):
-    results = launch("bad-shape", 2, tmp_path)
-    assert "ValueError: target must have the shape" in results[1].stdout
-    assert "ValueError: rank 1 of the group: target must have the shape" in results[0].stdout
+@pytest.mark.parametrize(
+    ("job", "kind", "sentence"),
+    [
+        ("bad label", "ValueError", "target holds the label 77"),
+        ("bad shape", "ValueError", "target must have the shape"),
+        ("bad setting", "TypeError", "m must be"),
+    ],
+)
+def test_a_mistake_on_one_rank_raises_on_all(job, kind, sentence, heard):
+    assert heard[job][1].startswith(f"{kind}: {sentence}")
+    for rank in set(heard[job]) - {1}:
+        assert heard[job][rank].startswith(f"ValueError: rank 1 of the group: {sentence}")
 
 
-def test_a_bad_setting_on_one_rank_raises_on_all(tmp_path):
-    results = launch("bad-setting", 2, tmp_path)
-    assert "TypeError: m must be" in results[1].stdout
-    assert "ValueError: rank 1 of the group: m must be" in results[0].stdout
-
-
-def test_ranks_that_disagree_hear_of_it(tmp_path):
-    for result in launch("bad-agreement", 2, tmp_path):
-        assert "ValueError: the ranks of the group disagree: rank 0 has p = 1.3, m = 0.25" in result.stdout
-        assert "rank 1 has p = 1.3, m = 0.5" in result.stdout
-
-
-def test_a_subgroup_pools_by_itself(tmp_path):
-    for result in launch("subgroup", 3, tmp_path):
-        assert result.returncode == 0, result.stderr[-2000:]
-        assert "ok" in result.stdout
+def test_ranks_that_disagree_hear_of_it(heard):
+    for text in heard["bad agreement"].values():
+        assert text.startswith("ValueError: the ranks of the group disagree: rank 0 has p = 1.3, m = 0.25")
+        assert "rank 1 has p = 1.3, m = 0.5" in text

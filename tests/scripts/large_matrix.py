@@ -21,7 +21,7 @@ def errors(losses: torch.Tensor, p: float, m: float) -> tuple[float, float, floa
     wrong = abs(float(solution.value.float()) - truth.value) - tolerances.one_ulp(truth.value)
     value = max(wrong, 0.0) / truth.value if truth.value else float(solution.value)
     weight = float(((weights - truth.weights).abs() * (losses > 0)).max()) / truth.tau
-    return value, weight, max(violations(losses, p, m))
+    return value, weight, max(violations(losses.unsqueeze(0), p, m)[0])
 
 
 def main() -> int:

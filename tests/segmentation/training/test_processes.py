@@ -24,10 +24,8 @@ def test_two_processes_with_half_the_batch_follow_one_with_the_whole(tmp_path, s
     shared = (
         "method=lmp",
         f"loss.scope={scope}",
-        "model.name=deeplabv2_resnet18",
-        "model.frozen_bn=true",
-        "data.crop=[33,33]",
-        "train.lr=0.0001",  # at higher rates an arg-max may flip by rounding, and with it a draw
+        "model.name=tiny_model.build_plain",  # without BatchNorm, whose statistics depend on the split
+        "train.lr=0.01",
         "train.steps=20",
         "train.validate_every=20",
         "train.checkpoint_every=20",
@@ -73,7 +71,7 @@ def test_a_signal_ends_a_run_with_a_line_that_says_how_to_go_on(tmp_path, number
 
 
 def test_two_processes_stop_and_resume_together(tmp_path, launch):
-    recipe = write_recipe(tmp_path, steps=400, validate_every=400, checkpoint_every=400)
+    recipe = write_recipe(tmp_path, steps=160, validate_every=160, checkpoint_every=160)
     arguments = ("train", recipe, "data.workers=0", "train.batch=1")
     whole = launch(*arguments, "--out", tmp_path / "whole", processes=2)
     assert outcome(whole)[0] == 0
@@ -85,11 +83,11 @@ def test_two_processes_stop_and_resume_together(tmp_path, launch):
     assert "stopped at step" in output
     code, output = outcome(launch(*arguments, "--out", tmp_path / "part", "--resume", processes=2))
     assert code == 0, output
-    assert_equal(checkpoint(tmp_path / "part", 400)["model"], checkpoint(tmp_path / "whole", 400)["model"])
+    assert_equal(checkpoint(tmp_path / "part", 160)["model"], checkpoint(tmp_path / "whole", 160)["model"])
     assert metrics(tmp_path / "part") == metrics(tmp_path / "whole")
     # BatchNorm was trained apart on the two ranks: the score must be that of the network in the checkpoint.
     folder = RunFolder(tmp_path / "part")
-    trained = TrainedRun.open(folder.path, ["tiny_model.build"]).load(400)
+    trained = TrainedRun.open(folder.path, ["tiny_model.build"]).load(160)
     scores = score(trained.predictor(trained.config.evaluate), trained.config.data.open("val"), range(3), lambda: None)
     assert metrics(tmp_path / "part")[-1]["iou"] == scores.summary()["iou"]
 
