@@ -6,7 +6,6 @@ share one exact, strip-wise implementation and the same ``scope``; an entry says
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -102,17 +101,8 @@ PLAIN_MEAN: tuple[float, float | int] = (math.inf, 1.0)
 def loss_named(name: str) -> Loss:
     """The entry of ``LOSSES``, or what an import path leads to."""
     if not is_import_path(name):
-        check_loss_name(name)
         return LOSSES[name]
     loss: Any = import_by_path(name, "loss")
     if not isinstance(loss, Loss):
         raise UserError(f"loss {name!r} must be a losspool.segmentation.losses.Loss, got {type(loss).__name__}")
     return loss
-
-
-def check_loss_name(name: str) -> None:
-    """Raise for a name that is neither in ``LOSSES`` nor an import path."""
-    if name not in LOSSES and not is_import_path(name):
-        near = difflib.get_close_matches(name, LOSSES, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(LOSSES)}"
-        raise UserError(f"loss.name: unknown loss {name!r}; {hint}")
