@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
 from losspool.segmentation.base import NUMBER, Fraction, NameIn, NonNegative, UserError, parse_number, section
 from losspool.segmentation.losses.table import LOSSES
+
+_WITH_UNIT = r"\s*((?P<percent>[0-9]+\.?[0-9]*|\.[0-9]+)\s*%|(?P<pixels>0*[1-9][0-9]{0,17})\s*px)\s*"
 
 
 def parse_m(value: Any) -> float | int:
@@ -25,16 +28,11 @@ def parse_m(value: Any) -> float | int:
 def _parsed(value: Any) -> float | int:
     if isinstance(value, int) and not isinstance(value, bool):
         raise ValueError(f"must have a unit, {value}px or a percentage")
-    share = value if isinstance(value, float) else None
-    if isinstance(value, str):
-        try:
-            if value.strip().endswith("px") and (pixels := int(value.strip()[:-2])) >= 1:
-                return pixels
-            if value.strip().endswith("%"):
-                share = float(value.strip()[:-1]) / 100
-        except ValueError:
-            pass
-    if share is None:
+    written = re.fullmatch(_WITH_UNIT, value) if isinstance(value, str) else None
+    if written and written["pixels"]:
+        return int(written["pixels"])
+    share = float(written["percent"]) / 100 if written else value
+    if not isinstance(share, float):
         raise ValueError("must be like 25%, 0.25 or 1000px")
     if not 0 < share <= 1:
         raise ValueError("must be more than 0 and at most 100%")
