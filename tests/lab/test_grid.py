@@ -141,7 +141,7 @@ def test_dry_run_lists_commands_and_writes_nothing(tmp_path, command):
         ({"runs": [{}]}, "'runs' must be a list"),
         ({"runs": [{"method": "best"}]}, "method must be one of"),
         ({"runs": [{"method": "lmp", "loss.q": [1]}]}, "'loss.q'"),
-        ({"runs": [{"method": "lmp", "loss.p": [0.5]}]}, "loss.p must lie between"),
+        ({"runs": [{"method": "lmp", "loss.p": [0.5]}]}, "loss.p must be at least 1"),
         ({"runs": [{"method": ["lmp", "lmp"]}]}, "2 runs are called 'lmp-s0'"),
         ({"seeds": 3}, "'seeds' must be a list of whole numbers, got 3"),
         ({"seeds": [True]}, "'seeds' must be"),

@@ -4,18 +4,22 @@ import contextlib
 import dataclasses
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from losspool.segmentation.base.errors import UserError
-from losspool.segmentation.config.recipes import dump_config, load_config
-from losspool.segmentation.config.schema import METHODS, Config
-from losspool.segmentation.losses import parse_m
+from losspool.segmentation.base import UserError, section, validate
+from losspool.segmentation.config.recipes import dump_config, load_config, merge, put
+from losspool.segmentation.config.schema import METHODS, Config, TrainConfig
+from losspool.segmentation.losses import LossConfig, parse_m
 
-RECIPES = sorted((Path(__file__).parents[3] / "recipes").glob("*.yaml"))
+ROOT = Path(__file__).parents[3]
+RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 
 
 @pytest.fixture
@@ -106,24 +110,35 @@ def test_a_dumped_config_loads_to_the_same(recipe, tmp_path):
 MISTAKES = {
     "train.step=5": "unknown key 'train.step'; did you mean 'train.steps'?",
     "trian.steps=5": "unknown key 'trian'; did you mean 'train'?",
-    "train.steps=many": "train.steps: Value 'many' of type 'str' could not be converted to Integer",
+    "train.steps=many": "train.steps must be a whole number, got 'many'",
     "train.steps=0": "train.steps must be at least 1, got 0",
-    "train.steps=null": "train.steps: Incompatible value 'None'",
-    "train.lr=-1": "train.lr must be positive, got -1.0",
-    "train.lr=nan": "train.lr must be positive, got nan",
-    "train=5": "train holds settings by name, got 5",
-    "data.crop=[1]": "data.crop",
-    "data.scale=[2,1]": "data.scale must name the smaller scale first, got [2.0, 1.0]",
-    "loss.m=1": "loss.m = 1 could be a share or a number of pixels: write 1px or a percentage",
+    "train.steps=null": "train.steps must be a whole number, got None",
+    "train.lr=-1": "train.lr must be greater than 0, got -1",
+    "train.lr=nan": "train.lr must be a finite number, got nan",
+    "train=5": "train must hold settings by name, got 5",
+    "train.steps=true": "train.steps must be a number, got True",
+    "train.steps=2.5": "train.steps must be a whole number, got 2.5",
+    "train.steps.a=1": "train.steps must be a whole number, got {'a': 1}",
+    "train.keep_steps=[1,x]": "train.keep_steps[1] must be a whole number, got 'x'",
+    "data.flip=maybe": "data.flip must be true or false, got 'maybe'",
+    "data.crop=[]": "data.crop must have 2 entries, got []",
+    "data.crop=[1]": "data.crop must have 2 entries, got [1]",
+    "data.crop=[1,2,3]": "data.crop must have at most 2 entries, got [1, 2, 3]",
+    "data.crop=[1,0]": "data.crop[1] must be at least 1, got 0",
+    "data.name=citiscapes": "streets or an import path (did you mean 'cityscapes'?), got 'citiscapes'",
+    "model.name=deeplab": "model.name must be one of deeplabv2_resnet101, deeplabv2_resnet50,",
+    "model.output_stride=4": "model.output_stride must be one of 8, 16, got 4",
+    "data.scale=[2,1]": "data.scale must name the smaller scale first, got [2, 1]",
+    "loss.m=1": "loss.m must have a unit, 1px or a percentage, got 1",
     "loss.m=110%": "loss.m must be more than 0 and at most 100%, got '110%'",
     "loss.m=0px": "loss.m must be like 25%, 0.25 or 1000px, got '0px'",
-    "loss.p=0.5": "loss.p must lie between 1 and inf, got 0.5",
+    "loss.p=0.5": "loss.p must be at least 1, got 0.5",
     "loss.name=dice": "loss.name must be one of cross_entropy, lmp,",
     "loss.scope=world": "loss.scope must be one of image, batch, global, got 'world'",
-    "method=lpm": "method must be one of base, base_plus,",
-    "sampling.decay=1": "sampling.decay must be at least 0 and below 1, got 1.0",
+    "method=lpm": "lmp_loss_only, lmp or an import path (did you mean 'lmp'?), got 'lpm'",
+    "sampling.decay=1": "sampling.decay must be less than 1, got 1",
     "evaluate.tiling=six": "evaluate.tiling must be one of none, efficient, optimized, got 'six'",
-    "evaluate.scales=[]": "evaluate.scales must name at least one scale",
+    "evaluate.scales=[]": "evaluate.scales must have 1 or more entries, got []",
     "train.precision=8": "train.precision must be one of 32-true,",
     "seed": "an override is written as key=value, got 'seed'",
 }
@@ -138,24 +153,32 @@ def test_mistakes_name_the_field(recipe, override):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("train: {stepz: 1}", "unknown key 'train.stepz'; did you mean 'train.steps'?"),
-        ("methods: {lpm: {}}", "unknown key 'lpm'; did you mean 'lmp'?"),
-        ("methods: [lmp]", "'methods' must give settings by method"),
-        ("methods: {base: {train: {lrr: 1}}}", "methods.base: unknown key 'train.lrr'"),
-        ("[1, 2]", "a recipe holds settings by name, got list"),
+        ("methods: {lpm: {}}", "methods.lpm must be one of base, base_plus,"),
+        ("methods: [lmp]", "methods must hold settings by name, got ['lmp']"),
+        (
+            "methods: {base: {train: {lrr: 1}}}",
+            "unknown key 'methods.base.train.lrr'; did you mean 'methods.base.train.lr'?",
+        ),
+        ("[1, 2]", "bad.yaml: must hold settings by name, got [1, 2]"),
+        ("train: {steps: 0}", "train.steps must be at least 1, got 0"),
+        ("methods: {focal: {train: {lr: 0}}}", "methods.focal.train.lr must be greater than 0, got 0"),
+        ("1: 2", "unknown key '[1]'"),
+        ("data: {root: no}", "data.root must be text (in YAML: in quotes), got False"),
+        ("train:", "train must hold settings by name, got None"),
         ("a: [", "not valid YAML"),
         ("x: !!python/object/apply:os.system ['touch pwned']", "not valid YAML"),
     ],
 )
-def test_bad_recipes_name_the_file(tmp_path, monkeypatch, text, told):
+def test_bad_recipes_name_the_file(tmp_path, monkeypatch, text, message):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "bad.yaml"
     path.write_text(f"method: base\n{text}" if text[0] not in "[a" else text)
     with pytest.raises(UserError, match=re.escape(str(path))) as caught:
         load_config(path)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert not (tmp_path / "pwned").exists()
 
 
@@ -186,9 +209,76 @@ def test_bad_m(value):
         parse_m(value)
 
 
-def test_every_field_is_documented():
-    """The docstring below a field is all the documentation that it has."""
-    source = (Path(__file__).parents[3] / "src/losspool/segmentation/config/schema.py").read_text()
-    for section in (each.default_factory for each in dataclasses.fields(Config)):
-        for each in dataclasses.fields(section) if dataclasses.is_dataclass(section) else ():
-            assert re.search(rf'^    {each.name}: .*\n    """', source, re.MULTILINE), each.name
+PYTHON_MISTAKES = {
+    "loss.p must be at least 1, got 0.5": lambda: LossConfig(p=0.5),
+    "loss.name must be one of cross_entropy, lmp,": lambda: LossConfig("dice"),
+    "loss.scope must be one of image, batch, global, got 'world'": lambda: replace(LossConfig(), scope="world"),
+    "loss.m must have a unit, 2px or a percentage, got 2": lambda: LossConfig(m=2),
+    "train.steps must be at least 1, got 0": lambda: TrainConfig(0),
+    "train must hold settings by name, got 5": lambda: Config(train=5),
+}
+
+
+@pytest.mark.parametrize("message", PYTHON_MISTAKES)
+def test_mistakes_in_python_are_the_same_sentences(message):
+    with pytest.raises(UserError, match=rf"^{re.escape(message)}"):
+        PYTHON_MISTAKES[message]()
+
+
+@pytest.mark.parametrize("arguments", [{"pp": 1}, {"name": "lmp", "p": 1.3, "q": 4}])
+def test_calls_with_unknown_arguments_fail_like_any_other(arguments):
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        LossConfig(**arguments)
+
+
+@pytest.mark.parametrize(("text", "steps"), [("1e3", 1000), ("5.0", 5), ("'7'", 7)])
+def test_whole_numbers_may_be_written_in_any_way(recipe, text, steps):
+    assert load_config(recipe, [f"train.steps={text}"]).train.steps == steps
+
+
+STORED = sorted(path for folder in ("results", "tests/fixtures") for path in (ROOT / folder).rglob("config.yaml"))
+
+
+def test_the_configs_of_stored_runs_load():
+    assert len(STORED) > 30
+    for path in STORED:
+        config = load_config(path)
+        assert yaml.safe_load(dump_config(config)) == yaml.safe_load(path.read_text()), path
+
+
+@section("part")
+class Part:
+    size: int = 1
+    value: str | dict[str, Any] = "25%"
+    args: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@section()
+class Whole:
+    part: Part = dataclasses.field(default_factory=Part)
+
+
+def test_a_mapping_may_be_a_fields_value():
+    values: dict = {}
+    merge(Whole, values, {"part": {"value": {"from": "100%", "to": "25%"}, "args": {"depth": 3}}})
+    merge(Whole, values, {"part": {"size": 2, "args": {"width": 4}}})
+    assert validate(Whole, values) == Whole(Part(2, {"from": "100%", "to": "25%"}, {"width": 4}))
+
+
+def test_a_dotted_name_reaches_into_a_mapping():
+    recipe = {"part": {"args": {"depth": 3, "inner": {"a": 1}}}}
+    values: dict = {}
+    merge(Whole, values, recipe)
+    for key, value in {"part.args.name": "x", "part.args.inner.b": 2, "part.value.to": "5%", "part.size": 7}.items():
+        put(Whole, values, key, value)
+    args = {"depth": 3, "inner": {"a": 1, "b": 2}, "name": "x"}
+    assert validate(Whole, values) == Whole(Part(7, {"to": "5%"}, args))
+    assert recipe == {"part": {"args": {"depth": 3, "inner": {"a": 1}}}}
+    put(Whole, values, "part.args", {})
+    assert validate(Whole, values).part.args == {}
+
+
+def test_a_section_cannot_become_a_value():
+    values: dict = {"part": {"size": 2}}
+    with pytest.raises(UserError, match="part must hold settings by name, got 5"):
+        put(Whole, values, "part", 5)

@@ -197,9 +197,9 @@ def test_a_restored_state_goes_on_like_the_one_that_was_saved():
 
 
 BAD = {
-    "mix": (1.5, "sampling.mix must lie between 0 and 1, got 1.5"),
+    "mix": (1.5, "sampling.mix must be at most 1, got 1.5"),
     "preference": ("worst", "sampling.preference must be one of inverse, complement, got 'worst'"),
-    "decay": (1.0, "sampling.decay must be at least 0 and below 1, got 1.0"),
+    "decay": (1.0, "sampling.decay must be less than 1, got 1.0"),
     "lag": (0, "sampling.lag must be at least 1, got 0"),
 }
 

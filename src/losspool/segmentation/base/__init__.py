@@ -1,25 +1,39 @@
 """What every other room uses, and which uses none of them: errors, console, files, threads, processes."""
 
-from losspool.segmentation.base.checks import check_at_least, check_choice, check_positive, check_within
 from losspool.segmentation.base.console import console, plain, progress_bar, say, track
 from losspool.segmentation.base.errors import BrokenFileError, UserError, out_of_memory
 from losspool.segmentation.base.files import PARTIAL, read_json, remove, replacing, sweep, write_json
 from losspool.segmentation.base.plugins import check_trusted, import_by_path, is_import_path
 from losspool.segmentation.base.process import Interrupt, Interrupted, end_with_parent, hard_exit
+from losspool.segmentation.base.sections import (
+    NUMBER,
+    Count,
+    Fraction,
+    NameIn,
+    Natural,
+    NonNegative,
+    Positive,
+    parse_number,
+    section,
+    validate,
+)
 from losspool.segmentation.base.threads import in_threads
 from losspool.segmentation.base.yaml_file import parse_yaml, read_yaml
 
 __all__ = [
+    "NUMBER",
     "PARTIAL",
     "BrokenFileError",
+    "Count",
+    "Fraction",
     "Interrupt",
     "Interrupted",
+    "NameIn",
+    "Natural",
+    "NonNegative",
+    "Positive",
     "UserError",
-    "check_at_least",
-    "check_choice",
-    "check_positive",
     "check_trusted",
-    "check_within",
     "console",
     "end_with_parent",
     "hard_exit",
@@ -27,6 +41,7 @@ __all__ = [
     "in_threads",
     "is_import_path",
     "out_of_memory",
+    "parse_number",
     "parse_yaml",
     "plain",
     "progress_bar",
@@ -35,7 +50,9 @@ __all__ = [
     "remove",
     "replacing",
     "say",
+    "section",
     "sweep",
     "track",
+    "validate",
     "write_json",
 ]

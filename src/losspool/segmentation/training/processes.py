@@ -30,7 +30,7 @@ def join(precision: str) -> Fabric:
         strategy="ddp" if world > 1 else "auto",
         devices=local,
         num_nodes=world // local,
-        precision=precision,  # type: ignore[arg-type]  # one of PRECISIONS
+        precision=precision,  # type: ignore[arg-type]  # one that TrainConfig takes
     )
     if world == local > 1 and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0:
         _meet_anew("nccl" if accelerated else "gloo")
