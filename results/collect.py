@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from losspool.lab.records import read_run, run_folders
+from losspool.lab.comparison import read_run, run_folders
 from losspool.segmentation.base import UserError, replacing
 from losspool.segmentation.runs import read_metrics
 
