@@ -158,7 +158,7 @@ def test_a_class_that_these_images_do_not_have(tmp_path):
 
     rewrite(tmp_path, change)
     table = tables(tmp_path, "methods", source="test", images="Seq05VD*")["methods"]
-    assert "rider is in no label: all predict it all the same and get 0." in table.notes
+    assert "rider is not labelled: all predict it and score 0." in table.notes
 
 
 def test_figure_and_report_score_them_too(root):

@@ -293,7 +293,7 @@ def test_dark_mode_follows_the_reader(page):
         )
 
     def followed(color: str) -> None:
-        """The last thing to be drawn anew has its colour."""
+        """The last thing to be redrawn has its colour."""
         page.wait_for_function(f"() => document.querySelector('#panel-chart .js-line').style.stroke === '{color}'")
 
     light = colors()
@@ -341,7 +341,7 @@ def test_intervals_over_images_stand_beside_those_over_seeds(chromium, tmp_path)
         for place, key in ((5, "gain"), (6, "over_images")):
             ends = ", ".join(f"{100 * lmp[key][end]:+.2f}" for end in ("low", "high"))
             assert column(found.page, "scores-table", place) == ["–", f"[{ends}]"]
-        assert "other footage like this" in found.page.locator("#scores-notes").inner_text()
+        assert "resampling the images" in found.page.locator("#scores-notes").inner_text()
         assert (found.requests, found.complaints) == ([], [])
 
 

@@ -55,7 +55,7 @@ def test_intervals_over_images(tmp_path):
         names = [f"lmp Δ 95 % interval over images, {end}" for end in ("low", "high")]
         assert [float(classes[name][info]) for name in names] == pytest.approx(ends)
     for table in made.values():
-        assert any("these same networks on other footage like this" in note for note in table.notes)
+        assert any("image interval covers resampling" in note for note in table.notes)
 
 
 def test_a_method_that_was_not_counted_on_each_image_is_told(tmp_path):
@@ -66,7 +66,7 @@ def test_a_method_that_was_not_counted_on_each_image_is_told(tmp_path):
     del stored["checkpoints"][0]["per_image"]
     path.write_text(json.dumps(stored))
     table = tables(root, "methods", source="test")["methods"]
-    assert table.notes[-1].endswith("counted images that the baseline has, too: focal.")
+    assert table.notes[-1].endswith("with counts of the same images: focal.")
     assert rows(table)["focal"]["95 % interval over images, low"] == ""
     assert rows(table)["lmp"]["95 % interval over images, low"] != ""
     assert "no interval over seeds" in table.notes[0]
@@ -263,7 +263,7 @@ def test_a_class_that_only_one_method_predicts(tmp_path):
     write_lab_run(root / "base", lab_config("base"), previews=False, absent=2)
     write_lab_run(root / "lmp", lab_config("lmp"), previews=False)
     assert any(
-        note.startswith("pole is in no label: lmp predicts it") for note in tables(root, "methods")["methods"].notes
+        note.startswith("pole is not labelled: lmp predicts it") for note in tables(root, "methods")["methods"].notes
     )
 
 

@@ -27,11 +27,11 @@ def test_what_may_be_claimed(tmp_path):
         ]
         assert (min(ends) > 0 or max(ends) < 0) == decided
     assert table.notes[-1] == (
-        "Against base, by both intervals, each at 95 % by itself. "
+        "Against base, by both intervals (95 %, uncorrected). "
         "Better: lmp. Worse: focal. Undecided: base_plus. Without the intervals: bootstrapping."
     )
     claim = tables(tmp_path, "methods")["methods"].notes[-1]
-    assert claim.startswith("Against base, by the interval over seeds, each at 95 % by itself. Better: lmp.")
+    assert claim.startswith("Against base, by the interval over seeds (95 %, uncorrected). Better: lmp.")
 
 
 def test_one_seed_claims_nothing(tmp_path):
@@ -39,7 +39,7 @@ def test_one_seed_claims_nothing(tmp_path):
     for source in ("validation", "test"):
         notes = tables(tmp_path, "methods", source=source)["methods"].notes
         assert not any("Against base" in note for note in notes)
-    assert "It tells nothing of training anew" in notes[-1]
+    assert "It does not cover retraining" in notes[-1]
 
 
 def test_one_interval_alone_claims_nothing(tmp_path):
@@ -52,7 +52,7 @@ def test_one_interval_alone_claims_nothing(tmp_path):
     table = tables(tmp_path, "methods", source="test")["methods"]
     assert float(rows(table)["lmp"]["95 % interval over images, low"]) > 0
     assert float(rows(table)["lmp"]["95 % interval over seeds, low"]) < 0
-    assert table.notes[-1].endswith("by itself. Undecided: lmp.")
+    assert table.notes[-1].endswith("uncorrected). Undecided: lmp.")
 
 
 def test_runs_that_are_not_finished_are_named(tmp_path):

@@ -56,17 +56,16 @@ def image_notes(statistics: Statistics) -> list[str]:
     if found is None:
         return []
     single = found.blocks == found.images
-    drawn = "images" if single else f"blocks of neighbouring images, {found.images / found.blocks:.3g} on average,"
+    drawn = "images" if single else f"blocks of neighbouring images, {found.images / found.blocks:.3g} on average"
     over_seeds = any(gain and gain.interval for gain in map(statistics.gain, others))
-    seeds = "An interval over seeds tells of training anew and scoring on these same images; one over images tells of "
     notes = [
-        (seeds if over_seeds else "An interval over images tells of ")
-        + f"scoring these same networks on other footage like this ({found.blocks} {drawn} were drawn anew). "
-        + ("Neither tells of" if over_seeds else "It tells nothing of training anew, or of")
+        ("The seed interval covers retraining; the" if over_seeds else "The")
+        + f" image interval covers resampling the evaluated images ({found.blocks} {drawn}). "
+        + ("Neither covers" if over_seeds else "It does not cover retraining,")
         + " other places or cameras."
     ]
     missing = "; ".join(label for label, interval in over_images.items() if interval is None)
-    why = "Without an interval over images, for want of seeds or counted images that the baseline has, too"
+    why = "Without an image interval, because the baseline has no run of the same seeds with counts of the same images"
     return notes + ([f"{why}: {missing}."] if missing else [])
 
 
@@ -90,7 +89,7 @@ def verdicts(statistics: Statistics) -> list[str]:
         return []
     by = "both intervals" if both else "the interval over seeds"
     words = ". ".join(f"{word.capitalize()}: {'; '.join(labels)}" for word, labels in found.items() if labels)
-    return [f"Against {comparison.baseline.label}, by {by}, each at {100 * CONFIDENCE:g} % by itself. {words}."]
+    return [f"Against {comparison.baseline.label}, by {by} ({100 * CONFIDENCE:g} %, uncorrected). {words}."]
 
 
 def _unequal_seeds(comparison: Comparison) -> list[str]:
@@ -109,7 +108,7 @@ def _unequal_seeds(comparison: Comparison) -> list[str]:
 
 
 def _unlabelled(statistics: Statistics) -> list[str]:
-    """Classes in no label: which methods predict them and get 0. Their means are over more classes."""
+    """Unlabelled classes that a method predicts, and so scores 0: its mean is over more classes."""
     comparison, base = statistics.comparison, statistics.comparison.baseline
     scores = {variant.label: statistics.class_scores(variant) for variant in comparison.variants}
     notes = []
@@ -117,12 +116,10 @@ def _unlabelled(statistics: Statistics) -> list[str]:
         for info, ours, theirs in zip(comparison.classes, scores[variant.label], scores[base.label], strict=True):
             if (ours is None) != (theirs is None):
                 wrong, right = (base.label, variant.label) if ours is None else (variant.label, base.label)
-                notes.append(
-                    f"{info.name} is in no label: {wrong} predicts it all the same and gets 0, {right} does not."
-                )
+                notes.append(f"{info.name} is not labelled: {wrong} predicts it and scores 0, {right} does not.")
     pixels = comparison.summaries(base.runs[0])[-1].get("pixels") or []
     return notes + [
-        f"{info.name} is in no label: all predict it all the same and get 0."
+        f"{info.name} is not labelled: all predict it and score 0."
         for info, labelled, *found in zip(comparison.classes, pixels, *scores.values(), strict=False)
         if labelled == 0 and None not in found
     ]
