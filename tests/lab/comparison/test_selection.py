@@ -30,6 +30,12 @@ def root(tmp_path_factory):
     return write_sweep(tmp_path_factory.mktemp("selection") / "runs")
 
 
+@pytest.fixture(scope="module")
+def everything(root):
+    """All numbers without a selection."""
+    return numbers(root)
+
+
 def rewrite(root, change):
     """Every evaluation's checkpoints."""
     for path in root.glob("*/evaluation-*.json"):
@@ -75,47 +81,52 @@ def forget_classes(root):
         path.write_text(json.dumps({**about, "classes": [about["classes"][place] for place in PLACES]}))
 
 
-def table_of(root, kind, source="test", **options):
-    (table,) = tables(root, kind, source=source, **options).values()
-    return table
+def numbers(root, *kinds, source="test", **options):
+    """By table, row and column; of one set of statistics, so that images are resampled once."""
+    return values(tables(root, *(kinds or KINDS), source=source, **options))
 
 
-def numbers(root, kind, source="test", **options):
-    found = rows(table_of(root, kind, source, **options))
-    return {(row, column): value for row, cells in found.items() for column, value in cells.items()}
+def values(made):
+    assert made
+    return {
+        (name, row, column): value
+        for name, table in made.items()
+        for row, cells in rows(table).items()
+        for column, value in cells.items()
+    }
+
+
+def differ(one, other):
+    """In every table."""
+    return {key[0] for key in one | other if one.get(key) != other.get(key)} == {key[0] for key in one}
 
 
 @pytest.mark.parametrize("drive", ["0001TP", "Seq05VD"])
-def test_as_if_only_these_images_had_been_evaluated(root, drive, tmp_path):
+def test_as_if_only_these_images_had_been_evaluated(root, everything, drive, tmp_path):
     rewrite(write_sweep(tmp_path), keep_images(drive))
-    for kind in KINDS:
-        found = numbers(root, kind, images=f"{drive}*")
-        assert found == numbers(tmp_path, kind)
-        assert found != numbers(root, kind)
-        table = table_of(root, kind, images=f"{drive}*")
-        assert any(f"images {drive}*" in note for note in table.notes)
+    made = tables(root, *KINDS, source="test", images=f"{drive}*")
+    assert values(made) == numbers(tmp_path)
+    assert differ(values(made), everything)
+    assert all(any(f"images {drive}*" in note for note in table.notes) for table in made.values())
 
 
-def test_as_if_there_were_only_these_classes(root, tmp_path):
+def test_as_if_there_were_only_these_classes(root, everything, tmp_path):
     forget_classes(write_sweep(tmp_path))
-    for kind, source in (*((kind, "test") for kind in KINDS), ("methods", "validation"), ("convergence", "validation")):
-        found = numbers(root, kind, source, classes=CHOSEN)
-        assert found == numbers(tmp_path, kind, source)
-        assert found != numbers(root, kind, source)
-        table = table_of(root, kind, source, classes=CHOSEN)
-        assert any("classes pole, rider" in note for note in table.notes)
+    for source, kinds in (("test", KINDS), ("validation", ("methods", "convergence"))):
+        made = tables(root, *kinds, source=source, classes=CHOSEN)
+        assert values(made) == numbers(tmp_path, *kinds, source=source)
+        assert differ(values(made), everything if source == "test" else numbers(root, *kinds, source=source))
+        assert all(any("classes pole, rider" in note for note in table.notes) for table in made.values())
 
 
 def test_images_and_classes_together(root, tmp_path):
     rewrite(write_sweep(tmp_path), keep_images("0001TP"))
     forget_classes(tmp_path)
-    for kind in KINDS:
-        assert numbers(root, kind, images="0001TP*", classes=CHOSEN) == numbers(tmp_path, kind)
+    assert numbers(root, images="0001TP*", classes=CHOSEN) == numbers(tmp_path)
 
 
-def test_everything_chosen_changes_nothing(root):
-    for kind in KINDS:
-        assert numbers(root, kind, images="*", classes=[info.name for info in CLASSES]) == numbers(root, kind)
+def test_everything_chosen_changes_nothing(root, everything):
+    assert numbers(root, images="*", classes=[info.name for info in CLASSES]) == everything
 
 
 def test_what_was_not_asked_for_need_not_be_counted(tmp_path):

@@ -90,26 +90,23 @@ def test_from_one_command_to_tables_figures_and_report(undisturbed):
         assert (out / "runs" / name / f"evaluation-train-none-{STEPS}.json").exists()
 
 
-def test_what_is_finished_is_skipped(grid, undisturbed):
+def test_only_what_is_missing_is_run_again(grid, undisturbed):
+    """A finished run is skipped; one without its evaluation is evaluated and not trained; the results are the same."""
     out, output, _ = undisturbed
-    before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*") if path.is_file()}
-    logs = contents(out / "logs")
-    code, again, _ = run(grid, out)
-    assert (code, again) == (0, output)
-    assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*") if path.is_file()} == before
-    assert contents(out / "logs") == logs
-
-
-def test_a_missing_evaluation_is_made_up_for_without_training(grid, undisturbed):
-    out, _, _ = undisturbed
     evaluation = out / "runs" / "base-s0" / f"evaluation-train-none-{STEPS}.json"
-    before, checkpoint = evaluation.read_bytes(), out / "runs" / "base-s0" / "checkpoints" / f"step-{STEPS:07d}.pt"
+    content, log = evaluation.read_bytes(), (out / "logs" / "lmp-s0.log").read_bytes()
     evaluation.unlink()
-    written = checkpoint.stat().st_mtime_ns
-    code, _, error = run(grid, out)
+
+    def written():
+        return {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*") if path.is_file()}
+
+    before = written()
+    code, again, error = run(grid, out)
     assert code == 0, error
-    assert evaluation.read_bytes() == before
-    assert checkpoint.stat().st_mtime_ns == written
+    assert again == output
+    assert evaluation.read_bytes() == content
+    assert {path: time for path, time in written().items() if path != evaluation} == before
+    assert (out / "logs" / "lmp-s0.log").read_bytes() == log
 
 
 def test_killed_in_the_middle_and_started_again(grid, undisturbed):
