@@ -52,7 +52,7 @@ def examples(dataset: Dataset, names: Sequence[str]) -> list[Example]:
 
 
 def weigh(trained: Trained, loss: LossConfig, shown: Sequence[Example]) -> list[WeightMap]:
-    """Of each image, by one network."""
+    """The weight map of each image, by one network."""
     weigher = Weigher(loss, None, trained.predictor(trained.config.evaluate))
     return [weigher(each.image, each.label, each.seed) for each in shown]
 
@@ -89,7 +89,7 @@ def _show(axes: Axes, picture: Image.Image) -> None:
 
 
 def make(runs: Sequence[Path], checkpoints: Sequence[str], split: str, names: Sequence[str], out: Path) -> list[Path]:
-    """The files that were written."""
+    """Draw the figure and return the files."""
     networks = [load_one(run_folder(run), step) for step in checkpoints for run in runs]
     last = networks[-1]
     if last.config.loss.name != "lmp":
