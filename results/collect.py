@@ -1,4 +1,4 @@
-"""Copy finished runs to where they are published: of each its small text files, and no path of this machine."""
+"""Copy the small text files of finished runs to a folder for publication; refuse runs that name local paths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from losspool.lab.records import read_run, run_folders
+from losspool.lab.comparison import read_run, run_folders
 from losspool.segmentation.base import UserError, replacing
 from losspool.segmentation.runs import read_metrics
 
@@ -20,7 +20,7 @@ FILES = ("run.json", "metrics.jsonl", "evaluation-*.json", "config.yaml")
 
 
 def collect(paths: Sequence[Path], out: Path, failed: bool = False) -> list[Path]:
-    """The copies, by name. Everything is checked before anything is written, and what is current is left alone.
+    """Copy runs and return the copies. All runs are checked before any file is written; current files are left alone.
 
     With ``failed`` runs that failed are taken, too: a learning rate at which the loss goes to infinity is a result.
     """
@@ -35,7 +35,7 @@ def collect(paths: Sequence[Path], out: Path, failed: bool = False) -> list[Path
 
 
 def publishable(folder: Path, failed: bool = False) -> dict[str, bytes]:
-    """What is published of a run: contents by the name of the file. An error if the run is not fit for it."""
+    """The files of a run that are published, by name. An unfinished run is an error."""
     run = read_run(folder)
     status = run.description.get("status")
     if status != "finished" and not (failed and run.failed):
@@ -61,7 +61,7 @@ def _parsed(path: Path, content: bytes) -> Any:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """All that are in it."""
+    """All strings in a nested value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -83,8 +83,8 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="FOLDER", help="a run, or a folder that holds some")
-    parser.add_argument("--out", required=True, type=Path, help="where to, such as results/camvid/methods")
-    parser.add_argument("--failed", action="store_true", help="take failed runs, too; otherwise they are refused")
+    parser.add_argument("--out", required=True, type=Path, help="output folder, such as results/camvid/methods")
+    parser.add_argument("--failed", action="store_true", help="also copy failed runs (default: refuse them)")
     options = parser.parse_args(arguments)
     try:
         for path in collect(options.runs, options.out, options.failed):

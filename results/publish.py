@@ -1,4 +1,4 @@
-"""Fill documents with tables that commands print, so that they can be had anew; --check tells whether they are current.
+"""Fill documents with tables that commands print. --check reports whether they are current.
 
 The place is between two lines, the first of which holds the command:
 
@@ -57,7 +57,7 @@ def _filled(document: Path, lines: Sequence[str], folder: Path) -> Iterator[str]
             inside = True
             yield f"\n{printed(begin[1], folder)}\n"
         elif "<!--" in line and ("losspool lab" in line or line.strip() == END.strip()):
-            raise UserError(f"{document}: line {number} is no beginning or end of a place: {line.strip()!r}")
+            raise UserError(f"{document}: line {number} is not the beginning or end of a place: {line.strip()!r}")
     if inside:
         raise UserError(f"{document}: its last place has no line {END.strip()!r}")
 
@@ -76,7 +76,7 @@ def printed(command: str, folder: Path) -> str:
         done = CliRunner().invoke(app, words[1:])  # in this process: imports take longer than a table
     finally:
         os.chdir(before)
-    if isinstance(done.exception, SystemExit):  # a word that the command does not know: told in a frame
+    if isinstance(done.exception, SystemExit):  # an unknown option: reported in a frame
         raise UserError(f"{command}: {[line for line in done.stderr.splitlines() if any(map(str.isalpha, line))][-1]}")
     if isinstance(done.exception, UserError):
         raise UserError(f"{command}: {done.exception}") from None

@@ -18,7 +18,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from PIL import Image
 
-from losspool.lab import style
+from losspool.lab.figures import COLORMAP, save_figure, styled
 from losspool.segmentation.base import UserError
 from losspool.segmentation.config import LossConfig
 from losspool.segmentation.data import Dataset, Pixels, check_classes
@@ -51,7 +51,7 @@ def examples(dataset: Dataset, names: Sequence[str]) -> list[Example]:
 
 
 def weigh(trained: Trained, loss: LossConfig, shown: Sequence[Example]) -> list[WeightMap]:
-    """Of each image, by one network."""
+    """The weight map of each image, by one network."""
     weigher = Weigher(loss, None, trained.predictor(trained.config.evaluate))
     return [weigher(each.image, each.label, each.seed) for each in shown]
 
@@ -59,7 +59,7 @@ def weigh(trained: Trained, loss: LossConfig, shown: Sequence[Example]) -> list[
 def draw(
     shown: Sequence[Example], dataset: Dataset, maps: Mapping[str, Sequence[WeightMap]], loss: LossConfig
 ) -> Figure:
-    """Rows are images; columns the image, its label, and the map of each network. Call inside ``style.styled()``."""
+    """Rows are images; columns the image, its label, and the map of each network. Call inside ``styled()``."""
     top = max(found.top for column in maps.values() for found in column)  # one scale for all
     columns = [
         [each.image for each in shown],
@@ -73,7 +73,7 @@ def draw(
         for axes, picture in zip(panels[:, place], pictures, strict=True):
             _show(axes, picture)
         panels[0, place].set_title(title, fontsize=_SMALL, loc="center", pad=4)
-    colors = ScalarMappable(Normalize(0, top), style.MAP)
+    colors = ScalarMappable(Normalize(0, top), COLORMAP)
     scale = figure.colorbar(colors, ax=list(panels.flat), location="bottom", fraction=0.03, aspect=60, pad=0.01)
     scale.ax.tick_params(labelsize=_SMALL)
     about = f"weight by loss max-pooling (p = {loss.p:g}, m = {loss.m}), 1 in the plain mean; void is black"
@@ -88,7 +88,7 @@ def _show(axes: Axes, picture: Image.Image) -> None:
 
 
 def make(runs: Sequence[Path], checkpoints: Sequence[str], split: str, names: Sequence[str], out: Path) -> list[Path]:
-    """The files that were written."""
+    """Draw the figure and return the files."""
     opened = [TrainedRun.open(run) for run in runs]
     networks = [run.load_one(step) for step in checkpoints for run in opened]
     last = networks[-1]
@@ -105,9 +105,9 @@ def make(runs: Sequence[Path], checkpoints: Sequence[str], split: str, names: Se
                 f"two networks would both be called {title!r}: name runs of different methods, and other steps"
             )
     maps = {title: weigh(each, last.config.loss, shown) for title, each in zip(titles, networks, strict=True)}
-    with style.styled():
+    with styled():
         figure = draw(shown, dataset, maps, last.config.loss)
-        return style.save(figure, out.with_suffix(""), out.suffix)
+        return save_figure(figure, out.with_suffix(""), out.suffix)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from losspool.lab.comparison import Statistics, compare, find_runs
 from losspool.segmentation.config.schema import METHODS, Config, DataConfig, LossConfig, SamplingConfig, TrainConfig
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.prediction.pictures import palette_image, save_png
@@ -158,3 +159,8 @@ def write_lab_evaluation(folder: RunFolder, config: Config, *, level: float, ste
     path = folder.path / f"evaluation-test-none-{'+'.join(map(str, steps))}.json"
     path.write_text(json.dumps({"checkpoints": entries}), encoding="utf-8")
     return path
+
+
+def statistics_of(root: Path, **options) -> Statistics:
+    """Of all runs in the folder; options as ``compare`` takes them."""
+    return Statistics(compare(find_runs([root]), **options))

@@ -3,17 +3,15 @@
 import csv
 import io
 
-from losspool.lab.records import find_runs
-from losspool.lab.tables.formats import comma_separated
-from losspool.lab.tables.from_runs import run_tables
-from losspool.lab.variants import compare
+from lab_runs import statistics_of
+from losspool.lab.tables import format_table, run_tables
 
 
 def tables(root, *kinds, **options):
-    return {table.name: table for table in run_tables(compare(find_runs([root]), **options), list(kinds) or None)}
+    return {table.name: table for table in run_tables(statistics_of(root, **options), kinds)}
 
 
 def rows(table):
     """Label -> column -> number, from the CSV."""
-    header, *body = csv.reader(io.StringIO(comma_separated(table)))
+    header, *body = csv.reader(io.StringIO(format_table(table, "csv")))
     return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in body}

@@ -6,7 +6,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from losspool.lab.bootstrap import RESAMPLES, SEED
+from losspool.lab.comparison.bootstrap import RESAMPLES, SEED
 
 T_975 = {
     1: 12.706205,

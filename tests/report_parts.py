@@ -4,9 +4,8 @@ import json
 from html.parser import HTMLParser
 from pathlib import Path
 
-from losspool.lab.records import find_runs
+from lab_runs import statistics_of
 from losspool.lab.report import write_report
-from losspool.lab.variants import compare
 
 
 class Parts(HTMLParser):
@@ -41,5 +40,5 @@ class Parts(HTMLParser):
 
 def report(root: Path, **options) -> Parts:
     """Of all runs in the folder."""
-    path = write_report(compare(find_runs([root]), **options), root.parent / "report.html")
+    path = write_report(statistics_of(root, **options), root.parent / "report.html")
     return Parts(path.read_text(encoding="utf-8"))

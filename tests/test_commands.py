@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from losspool import cli
-from losspool.lab.executors.task import Outcome, Task
+from losspool.lab.grids.tasks import Outcome, Task
 from losspool.segmentation.config.recipes import load_config
 from losspool.segmentation.training.trainer import Trainer
 from small_data import noise, save, write_folder
@@ -41,7 +41,7 @@ def test_commands_run_as_they_stand(name, tmp_path, monkeypatch):
     assert len(found) >= 2
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("losspool.lab.executors.local.run_task", here)
+    monkeypatch.setattr("losspool.lab.grids.executors.run_task", here)
     monkeypatch.setattr("losspool.segmentation.base.process.signal.signal", lambda *_: None)  # not from a thread
     monkeypatch.setattr("losspool.segmentation.data.streets.dataset.COUNTS", {"train": 2, "val": 2, "test": 2})
     for folder in ("recipes", "results"):

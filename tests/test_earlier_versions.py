@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from losspool.lab.records import read_run
+from losspool.lab.comparison import read_run
 from losspool.segmentation.config import load_config
 from losspool.segmentation.prediction import TrainedRun
 from losspool.segmentation.runs import checkpoint_path, read_checkpoint, steps_in

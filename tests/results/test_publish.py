@@ -64,7 +64,7 @@ def test_nothing_but_tables_is_run(folder):
     (folder / "others.md").write_text("<!-- touch made -->\n", encoding="utf-8")
     assert "has no place to fill" in told(folder, documents=("others.md",))
     (folder / "others.md").write_text(TEXT + "<!-- losspool lab report runs -o made -->\n", encoding="utf-8")
-    assert "is no beginning or end of a place" in told(folder, documents=("others.md",))
+    assert "is not the beginning or end of a place" in told(folder, documents=("others.md",))
     assert sorted(path.name for path in folder.iterdir()) == ["others.md", "page.md", "runs"]
 
 
@@ -80,10 +80,10 @@ def test_an_example_in_a_block_of_code_is_left_alone(folder):
     [
         ("<!-- end -->", "<!-- end --> ", "page.md: its last place has no line '<!-- end -->'"),
         ("old\n<!-- end -->", f"old\n<!-- {COMMAND} -->\n<!-- end -->", "line 7: the place before it has no line"),
-        ("old\n<!-- end -->", "<!-- end -->\n\nnumbers\n<!-- end -->", "line 9 is no beginning or end of a place"),
-        ("md -->", "md --> ", "line 5 is no beginning or end of a place"),
-        ("md -->", "md-->", "line 5 is no beginning or end of a place"),
-        ("<!-- losspool", " <!-- losspool", "line 5 is no beginning or end of a place"),
+        ("old\n<!-- end -->", "<!-- end -->\n\nnumbers\n<!-- end -->", "line 9 is not the beginning or end of a place"),
+        ("md -->", "md --> ", "line 5 is not the beginning or end of a place"),
+        ("md -->", "md-->", "line 5 is not the beginning or end of a place"),
+        ("<!-- losspool", " <!-- losspool", "line 5 is not the beginning or end of a place"),
         ("--kind methods", "--kind 'methods", "No closing quotation"),
         ("--format md", "--format md --out made", "must have --format md and neither --out nor --help"),
         ("--format md", "--format md --out=made", "must have --format md and neither --out nor --help"),

@@ -8,18 +8,15 @@ import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from lab_runs import CLASSES, lab_config, write_lab, write_lab_run
-from losspool.lab import style
-from losspool.lab.figures import evolution
-from losspool.lab.records import find_runs
-from losspool.lab.variants import compare
+from lab_runs import CLASSES, lab_config, statistics_of, write_lab, write_lab_run
+from losspool.lab.figures import evolution, style
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.prediction.pictures import palette_image, save_png
 
 
 def drawn(root, **options):
     with style.styled():
-        return evolution.draw(compare(find_runs([root]), **options))
+        return evolution.draw(statistics_of(root, **options))
 
 
 def pixels(path):
@@ -161,7 +158,7 @@ def test_a_portrait_keeps_its_shape(tmp_path):
     [
         (lambda folder: (folder / "names.json").unlink(), r"lmp-s0/previews: holds no previews \(no names.json\)"),
         (lambda folder: (folder / "names.json").write_text("{"), r"names.json: cannot be read"),
-        (lambda folder: (folder / "names.json").write_text("[1]"), r"names.json: is no list of names"),
+        (lambda folder: (folder / "names.json").write_text("[1]"), r"names.json: is not a list of names"),
         (
             lambda folder: (folder / "names.json").write_text('["a", "b"]'),
             r"base-s0/previews and .*lmp-s0/previews hold previews of different images",
@@ -182,7 +179,7 @@ def test_a_portrait_keeps_its_shape(tmp_path):
         ),
         (
             lambda folder: Image.new("RGB", (4, 4)).save(folder / "00-step-0000060.png"),
-            r"00-step-0000060.png: is no picture of labels with a palette",
+            r"00-step-0000060.png: is not a picture of labels with a palette",
         ),
     ],
 )

@@ -8,11 +8,9 @@ import pytest
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.text import Text
 
-from lab_runs import CLASSES, lab_config, write_lab, write_lab_run
-from losspool.lab import style
-from losspool.lab.figures import gain
-from losspool.lab.records import find_runs
-from losspool.lab.variants import compare
+from lab_runs import CLASSES, lab_config, statistics_of, write_lab, write_lab_run
+from losspool.lab.comparison import Statistics, compare, find_runs
+from losspool.lab.figures import gain, style
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES
 from plain_bootstrap import T_975
@@ -20,7 +18,7 @@ from plain_bootstrap import T_975
 
 def drawn(root, **options):
     with style.styled():
-        return gain.draw(compare(find_runs([root]), **options))
+        return gain.draw(statistics_of(root, **options))
 
 
 def dots(axes):
@@ -171,7 +169,7 @@ def several(tmp_path):
 def test_a_panel_per_variant(several):
     runs = [run for run in find_runs([several]) if run.config.method != "base_plus"]
     with style.styled():
-        figure = gain.draw(compare(runs))
+        figure = gain.draw(Statistics(compare(runs)))
     titles = [axes.get_title(loc="left").split(":")[0] for axes in figure.axes]
     assert sorted(titles) == ["bootstrapping", "focal", "lmp"]
     for axes, method in zip(figure.axes, titles, strict=True):
@@ -195,7 +193,7 @@ def test_variants_without_a_common_seed(tmp_path, capsys):
     assert "left out of fig3: focal shares no seed and class with base" in capsys.readouterr().err
     runs = [run for run in find_runs([tmp_path]) if run.config.method != "lmp"]
     with pytest.raises(UserError, match="no other variant shares a seed and a class with base"):
-        gain.draw(compare(runs))
+        gain.draw(Statistics(compare(runs)))
 
 
 def test_one_variant_is_no_comparison(tmp_path):

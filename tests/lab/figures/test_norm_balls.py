@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from losspool import reference
-from losspool.lab import style
-from losspool.lab.figures import norm_balls
+from losspool.lab.figures import norm_balls, style
 
 
 @pytest.fixture(scope="module")

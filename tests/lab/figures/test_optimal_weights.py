@@ -6,8 +6,7 @@ import torch
 from matplotlib.figure import Figure
 
 from losspool import reference
-from losspool.lab import style
-from losspool.lab.figures import optimal_weights
+from losspool.lab.figures import optimal_weights, style
 
 
 def truth(p, m):

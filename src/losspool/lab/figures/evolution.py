@@ -11,18 +11,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from losspool.lab import style
-from losspool.lab.figures.choice import best, others
-from losspool.lab.figures.labels import text_size
-from losspool.lab.figures.stages import MOST_STEPS, Scene, read_scenes
-from losspool.lab.statistics import Statistics
-from losspool.lab.variants import Comparison
+from losspool.lab.comparison import Statistics
+from losspool.lab.figures import style
+from losspool.lab.figures.scenes import MOST_STEPS, Scene, read_scenes
 from losspool.segmentation.base import plain
 from losspool.segmentation.data import ClassInfo, Pixels
 
 VOID = ClassInfo("void", (0, 0, 0))
 
-# All lengths in inches: panels keep their pictures' shape, so every place is known and nothing is left to a layout.
+# All lengths in inches. Panels keep the shape of their pictures, so every position is known without a layout engine.
 _WIDTH = 10.0
 _SMALL = 8.5
 _MARGIN, _GAP, _BETWEEN_SCENES = 0.1, 0.05, 0.16
@@ -32,7 +29,7 @@ _LEGEND_LINE, _LEGEND_PATCH = 0.16, 0.46
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything is."""
+    """Sizes and positions."""
 
     column: float
     """A panel's width."""
@@ -69,9 +66,10 @@ class Layout:
         return self.left(column) / self.width, bottom / self.height, self.column / self.width, own / self.height
 
 
-def draw(comparison: Comparison) -> Figure:
+def draw(statistics: Statistics) -> Figure:
     """The baseline and the best other variant, the first seed of each. Call inside ``style.styled()``."""
-    variants = comparison.baseline, best(Statistics(comparison), others(comparison))
+    comparison = statistics.comparison
+    variants = comparison.baseline, statistics.best(comparison.rivals)
     steps, scenes = read_scenes([variant.runs[0] for variant in variants])
     names = [plain(variant.label).replace(", ", "\n") for variant in variants]
     legend = _legend(scenes, comparison.classes)
@@ -93,27 +91,27 @@ def draw(comparison: Comparison) -> Figure:
 
 
 def _legend(scenes: Sequence[Scene], classes: Sequence[ClassInfo]) -> list[ClassInfo]:
-    """The classes that are to be seen, and void where it is."""
+    """The classes that occur in the pictures, and void if it does."""
     present = frozenset[int]().union(*(scene.present for scene in scenes))
     shown = [info for label, info in enumerate(classes) if label in present]
     return shown + ([VOID] if any(label >= len(classes) for label in present) else [])
 
 
 def _layout(names: Sequence[str], steps: int, scenes: Sequence[Scene], legend: Sequence[ClassInfo]) -> Layout:
-    between = max(text_size(name, _SMALL)[0] for name in names) / 72 + 2 * _MARGIN
-    # As wide as with all steps: a figure of few steps is narrower, not made of larger pictures.
+    between = max(style.text_size(name, _SMALL)[0] for name in names) / 72 + 2 * _MARGIN
+    # As wide as with all steps: a figure with few steps is narrower, its pictures are not larger.
     column = (_WIDTH - 2 * _MARGIN - between - (MOST_STEPS - 1) * _GAP) / (1 + MOST_STEPS)
-    # Portraits are made to fit into a square, so that one does not fill the page.
+    # A portrait fits into a square: otherwise one would fill the page.
     heights = tuple(column * min(scene.image.shape[0] / scene.image.shape[1], 1) for scene in scenes)
     width = 2 * _MARGIN + between + (1 + steps) * column + (steps - 1) * _GAP
-    entry = max(text_size(plain(info.name), _SMALL)[0] for info in legend) / 72 + _LEGEND_PATCH
+    entry = max(style.text_size(plain(info.name), _SMALL)[0] for info in legend) / 72 + _LEGEND_PATCH
     columns = min(max(int((width - 2 * _MARGIN) / entry), 1), len(legend))
     return Layout(column, heights, between, steps, (columns, math.ceil(len(legend) / columns)))
 
 
 def _panel(figure: Figure, box: tuple[float, float, float, float], picture: Pixels) -> Axes:
     axes = figure.add_axes(box)
-    # Large pictures are averaged down: taking every n-th pixel would lose poles and lamps.
+    # Large pictures are averaged: taking every n-th pixel would lose poles and lamps.
     axes.imshow(picture, interpolation="antialiased")
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)

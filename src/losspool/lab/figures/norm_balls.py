@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from losspool.lab import style
+from losspool.lab.figures import style
 
 Points = NDArray[np.float64]  # (k, 2)
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import losspool
-from losspool.lab import style
+from losspool.lab.figures import style
 
 PIXELS = 100
 

@@ -1,4 +1,4 @@
-"""A comparison of runs as one page to look at: no network, no server, one file."""
+"""The report: a comparison of runs as one HTML file that needs no network and no server."""
 
 from losspool.lab.report.build import write_report
 

@@ -1,4 +1,4 @@
-"""The page from its parts: one HTML file that asks nothing of the network and runs no script but its own."""
+"""Assembles the page: one HTML file that makes no requests and runs only its own scripts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped, unused-ignore]
 
+from losspool.lab.comparison import Statistics
 from losspool.lab.report.data import page_data
-from losspool.lab.variants import Comparison
 from losspool.segmentation.base import replacing
 
 SCRIPTS = (
@@ -32,21 +32,21 @@ SCRIPTS = (
     "panel.js",
     "page.js",
 )
-"""In this order, as one script: a file may use what an earlier one put into the namespace."""
+"""Joined to one script in this order: a file may use what an earlier one defines."""
 
 
-def write_report(comparison: Comparison, path: Path) -> Path:
-    """Write the page to ``path``, whole or not at all; the same runs give the same bytes."""
-    page = _page(page_data(comparison))
+def write_report(statistics: Statistics, path: Path) -> Path:
+    """Write the page to ``path`` atomically. The same runs give the same bytes."""
+    page = _page(page_data(statistics))
     with replacing(path) as partial:
         partial.write_text(page, encoding="utf-8")
     return path
 
 
 def escaped_json(data: Any) -> str:
-    """JSON that can stand in a ``<script>`` element: no name in it can end the element or open a comment."""
+    """JSON for a ``<script>`` element: no string in it can end the element or open a comment."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # Surrogates are names of files that are not UTF-8: nothing could be written with them.
+    # Surrogates come from file names that are not UTF-8, and cannot be encoded.
     return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -61,14 +61,14 @@ def _page(data: Any) -> str:
         "plotly": plotly,
         "script": own,
     }
-    # In one pass: what is put in may itself hold braces, and stays as it is.
+    # In one pass: inserted text may contain braces itself.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _file("page.html"))
 
 
 def _policy(*scripts: str) -> str:
-    """A Content-Security-Policy under which these scripts run and no other, and nothing is loaded.
+    """A Content-Security-Policy that allows these scripts only, and no loading.
 
-    Plotly sets style attributes and draws pictures to be saved through data: and blob:.
+    Plotly sets style attributes, and saves pictures through data: and blob:.
     """
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
     return (
@@ -78,7 +78,7 @@ def _policy(*scripts: str) -> str:
 
 
 def _script(source: str) -> str:
-    """The source such that no string in it ends its element; newlines as a browser hashes them."""
+    """Escape the source so that no string in it ends its element, with newlines as a browser hashes them."""
     return re.sub(r"<(?=/script|!--)", r"\\x3c", source.replace("\r\n", "\n"), flags=re.IGNORECASE)
 
 

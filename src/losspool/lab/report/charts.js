@@ -20,10 +20,10 @@
    *
    * @param {HTMLElement} figure
    * @param {object} options
-   * @param {string} options.label what a reader who cannot see it is told
+   * @param {string} options.label text for screen readers
    * @param {string} [options.title] shown above it
    * @param {function} options.build ({narrow, width, on}) -> {traces, layout, height}; a trace's `legendgroup` names
-   *   its entry in the legend, and `on` tells of an entry whether it is drawn
+   *   its entry in the legend, and `on` returns whether an entry is drawn
    * @param {function} [options.legend] () -> [{key, name, style}]
    * @param {string[]} [options.hidden] keys of entries that are not drawn at first
    */

@@ -3,7 +3,7 @@
   'use strict';
 
   const { byId, NONE, spread, signed, interval, count, hover, escape, shorten, title, look, theme, errorBar } = report;
-  const SHOWN_AT_FIRST = 5; // more variants than that in one row of dots, and nobody tells them apart
+  const SHOWN_AT_FIRST = 5; // more variants in one row of dots are hard to distinguish
 
   /** Places of the variants: the baseline, then the others by their score. */
   const ranked = (variants) => variants.map((_, index) => index).sort((a, b) =>
@@ -159,7 +159,7 @@
     return [(low + high) / 2 - reach, (low + high) / 2 + reach];
   }
 
-  /** Beside which side of its point each name fits without covering another; null where it fits nowhere: hovering tells it. */
+  /** Beside which side of its point each name fits without covering another; null where it fits nowhere: hovering shows it. */
   function labelPlaces(points, width, zero, size) {
     const taken = [[0, zero - 1, width, zero + 1]]; // left, top, right, bottom
     for (const { x, y, top, bottom } of points) taken.push([x - 5, y - 5, x + 5, y + 5], [x - 1, top, x + 1, bottom]);

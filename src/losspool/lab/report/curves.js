@@ -26,7 +26,7 @@
     let weight = 0;
     const draw = () => { miou.draw(); loss.draw(); };
     byId('curves-controls').append(report.slider(
-      'Smoothing', { id: 'smoothing', min: 0, max: 0.98, step: 0.02, value: 0, tell: (value) => (value ? value.toFixed(2) : 'none') },
+      'Smoothing', { id: 'smoothing', min: 0, max: 0.98, step: 0.02, value: 0, format: (value) => (value ? value.toFixed(2) : 'none') },
       (value) => { weight = value; draw(); },
     ));
 

@@ -1,39 +1,36 @@
-"""What the page is given, as JSON: every score straight from ``Statistics``, every series from metrics.jsonl."""
+"""The page's data, as JSON: scores from ``Statistics``, series from metrics.jsonl."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 
-from losspool.lab.figures.optimal_weights import synthetic_losses
-from losspool.lab.records import VALIDATION, Run
+from losspool.lab.comparison import VALIDATION, Comparison, Difference, Run, Statistics, Variant, format_setting
+from losspool.lab.figures import synthetic_losses
 from losspool.lab.report.pictures import PreviewData, preview_data
-from losspool.lab.statistics import Difference, Statistics
-from losspool.lab.variants import Comparison, Variant, shown
 from losspool.segmentation.prediction import Spread
 
 POINTS = 1000
-"""At most so many points of a series over training. Cityscapes' 165,000 steps are 16,500 lines."""
+"""The most points of a series over training. Cityscapes' 165,000 steps are 16,500 lines."""
 CLASS_POINTS = 150
-"""The same of a series that has a number for every class."""
+"""The same for a series with a number per class."""
 
 Item = TypeVar("Item")
 Number = float | None
 
 
 class SpreadData(TypedDict):
-    """See :class:`losspool.segmentation.prediction.evaluation.Spread`."""
+    """See :class:`losspool.segmentation.prediction.Spread`."""
 
     mean: float
     std: Number
 
 
 class GainData(TypedDict):
-    """See :class:`losspool.lab.statistics.Difference`."""
+    """See :class:`losspool.lab.comparison.Difference`."""
 
     mean: float
     low: Number
@@ -42,7 +39,7 @@ class GainData(TypedDict):
 
 
 class IntervalData(TypedDict):
-    """See :class:`losspool.lab.bootstrap.Interval`."""
+    """See :class:`losspool.lab.comparison.Interval`."""
 
     low: float
     high: float
@@ -53,7 +50,7 @@ class ClassData(TypedDict):
     color: str
     """#rrggbb, as in the pictures."""
     pixels: int
-    """In the images that were scored."""
+    """In the scored images."""
 
 
 class CurveData(TypedDict):
@@ -66,16 +63,16 @@ class VariantData(TypedDict):
     baseline: bool
     seeds: list[int]
     runs: list[int]
-    """Places in the page's list of runs."""
+    """Indices into the page's list of runs."""
     score: SpreadData
     spread_over: str | None
-    """``seeds`` or ``checkpoints``; None where there is one of each."""
+    """``seeds`` or ``checkpoints``; None with one of each."""
     gain: GainData | None
-    """None of the baseline, and where no seed is shared with it."""
+    """None for the baseline, and where no seed is shared with it."""
     over_images: IntervalData | None
-    """Of the gain; None where the same images were not counted one by one."""
+    """Of the gain; None unless the same images were counted one by one."""
     first_step: int | None
-    """Of the validation that reached the baseline's last one."""
+    """The first validation that reaches the baseline's last one."""
     class_scores: list[SpreadData | None]
     class_gains: list[GainData | None]
     miou: CurveData
@@ -83,11 +80,11 @@ class VariantData(TypedDict):
     loss: CurveData
     """Of training, mean over seeds."""
     recall: dict[str, Number]
-    """Per look of generated scenes; empty elsewhere."""
+    """Per look; empty where the scores have none."""
 
 
 class TrainData(TypedDict):
-    """The lines of training, thinned out to ``POINTS``."""
+    """Lines of training, thinned to ``POINTS``."""
 
     steps: list[int]
     loss: list[Number]
@@ -96,7 +93,7 @@ class TrainData(TypedDict):
 
 
 class ClassSeries(TypedDict):
-    """The lines of training, thinned out to ``CLASS_POINTS``; of each class a list over the steps."""
+    """Lines of training, thinned to ``CLASS_POINTS``; a list over the steps for each class."""
 
     steps: list[int]
     iou: list[list[Number]]
@@ -113,7 +110,7 @@ class RunData(TypedDict):
     torch: str
     status: str
     mix: float
-    """The share of crops that the sampler aims; 0 is uniform."""
+    """The share of crops that the sampler aims at a class; 0 is uniform."""
     miou: CurveData
     train: TrainData
     classes: ClassSeries
@@ -133,16 +130,16 @@ class PageData(TypedDict):
     source: str
     """``validation`` or the beginning of an evaluation's name."""
     images: str | None
-    """The pattern of the names of the images that are scored; None for all."""
+    """The pattern of the scored images' names; None for all."""
     steps: list[int]
     """The checkpoints whose mean is a run's score."""
     level: Number
-    """The baseline's last validation: what ``first_step`` was to reach."""
+    """The baseline's last validation, which ``first_step`` refers to."""
     classes: list[ClassData]
     variants: list[VariantData]
     runs: list[RunData]
     failures: list[str]
-    """Runs without a score, see :class:`losspool.lab.variants.Comparison`."""
+    """Runs without a score, see :class:`losspool.lab.comparison.Comparison`."""
     differences: list[DifferenceData]
     looks: list[str]
     previews: PreviewData
@@ -150,9 +147,9 @@ class PageData(TypedDict):
     """The synthetic losses of Fig. 2."""
 
 
-def page_data(comparison: Comparison) -> PageData:
+def page_data(statistics: Statistics) -> PageData:
     """Everything that the page shows."""
-    statistics = Statistics(comparison)
+    comparison = statistics.comparison
     runs = [run for variant in comparison.variants for run in variant.runs]
     configs = [run.config for run in runs]
     level = next(reversed(statistics.curve(comparison.baseline).values()), None)
@@ -176,7 +173,7 @@ def page_data(comparison: Comparison) -> PageData:
         "runs": [_run(run, comparison) for run in runs],
         "failures": list(comparison.failures),
         "differences": [
-            {"setting": key, "values": [shown(value) for value in values]}
+            {"setting": key, "values": [format_setting(value) for value in values]}
             for key, values in comparison.differences().items()
         ],
         "looks": _distinct(look for variant in variants for look in variant["recall"]),
@@ -193,7 +190,7 @@ def _title(recipe: str, labels: Sequence[str]) -> str:
 
 
 def thinned(items: Sequence[Item], most: int) -> list[Item]:
-    """Every k-th, counted from the end: the last is always kept, and the distance stays even."""
+    """Every k-th item, counted from the end: evenly spaced, and the last is always kept."""
     every = max(math.ceil(len(items) / most), 1)
     return list(items[::-1][::every][::-1])
 
@@ -254,7 +251,7 @@ def _run(run: Run, comparison: Comparison) -> RunData:
 
 
 def _mean_loss(variant: Variant) -> CurveData:
-    """At the steps that all seeds have."""
+    """Mean over seeds, at the steps that all seeds have."""
     runs: list[dict[int, float | None]] = [
         {line["step"]: line.get("loss") for line in run.train} for run in variant.runs
     ]
@@ -269,7 +266,7 @@ def _by_class(lines: Sequence[dict[str, Any]], key: str, classes: int) -> list[l
 
 
 def _short(value: Number) -> Number:
-    """To five digits: more than a line on a screen shows, and half the size of the page."""
+    """Five digits: more than a line on a screen shows, and half the size of the page."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 
@@ -280,8 +277,8 @@ def _spread(spread: Spread) -> SpreadData:
 def _gain(gain: Difference | None) -> GainData | None:
     if gain is None:
         return None
-    found = asdict(gain)
-    return {"mean": found["mean"], "low": found["low"], "high": found["high"], "pairs": found["pairs"]}
+    low, high = (gain.interval.low, gain.interval.high) if gain.interval else (None, None)
+    return {"mean": gain.mean, "low": low, "high": high, "pairs": gain.pairs}
 
 
 def _text(value: Any) -> str:

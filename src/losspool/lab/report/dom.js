@@ -31,12 +31,12 @@
     return el('div', { class: 'field' }, [el('label', { for: id, text: label }), node]);
   }
 
-  /** A labelled range input that says its value; `tell` turns the number into words. */
-  function slider(label, { min, max, step = 1, value, tell, id = `control-${++controls}` }, change) {
+  /** A labelled range input with its value beside it; `format` turns the number into text. */
+  function slider(label, { min, max, step = 1, value, format, id = `control-${++controls}` }, change) {
     const node = el('input', { type: 'range', id, min, max, step, value });
     const output = el('output', { for: id });
     const show = () => {
-      output.textContent = tell(Number(node.value));
+      output.textContent = format(Number(node.value));
       node.setAttribute('aria-valuetext', output.textContent);
     };
     node.addEventListener('input', () => { show(); change(Number(node.value)); });

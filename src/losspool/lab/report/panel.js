@@ -11,11 +11,11 @@
     const ranks = losses.map((_, index) => index + 1);
     const draw = () => { facts(); drawn.draw(); };
     const solve = () => report.solvePooling(losses, state.p, state.share * n);
-    const tellP = (p) => (p === Infinity ? '∞' : String(p));
+    const formatP = (p) => (p === Infinity ? '∞' : String(p));
     byId('panel-controls').append(
-      report.slider('p', { id: 'panel-p', min: 0, max: P.length - 1, value: P.indexOf(1.3), tell: (place) => tellP(P[place]) },
+      report.slider('p', { id: 'panel-p', min: 0, max: P.length - 1, value: P.indexOf(1.3), format: (place) => formatP(P[place]) },
         (place) => { state.p = P[place]; draw(); }),
-      report.slider('m', { id: 'panel-m', min: 1, max: 100, value: 25, tell: (percent) => `${percent} % of the pixels` },
+      report.slider('m', { id: 'panel-m', min: 1, max: 100, value: 25, format: (percent) => `${percent} % of the pixels` },
         (percent) => { state.share = percent / 100; draw(); }),
     );
 

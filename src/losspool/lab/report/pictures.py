@@ -1,4 +1,4 @@
-"""The previews of runs as data URIs, small enough to be looked at in one page."""
+"""Previews of runs as data URIs, small enough for one page."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import TypedDict
 import numpy as np
 from PIL import Image
 
-from losspool.lab.preview_files import evenly, image_names, predicted_steps, read_palette, read_picture
+from losspool.lab.comparison import evenly, image_names, predicted_steps, read_palette, read_picture
 from losspool.segmentation.base import UserError, say
 from losspool.segmentation.data import Pixels
 from losspool.segmentation.prediction import heat_image
 from losspool.segmentation.training import WEIGHT_UNIT
 
 RUNS = 8
-"""At most so many runs show their pictures: a grid of 40 would make a page that no browser opens."""
+"""The most runs that show pictures: those of a grid of 40 would make a page that no browser opens."""
 STEPS = 16
-"""At most so many moments of a run."""
+"""The most steps of a run."""
 WIDTH = 640
-"""Pixels; wider pictures are made smaller."""
+"""Pixels; wider pictures are scaled down."""
 LEAST_TOP = 2.0
-"""The colour scale of the weights reaches at least this far, so that the plain mean's 1 is no extreme."""
+"""The colour scale of the weights reaches at least this far, so that the plain mean's 1 is not at its end."""
 
 
 class FrameData(TypedDict):
     step: int
     prediction: int
-    """A place in ``pictures``, as are all that follow."""
+    """An index into ``pictures``, like the others below."""
     weights: int | None
 
 
@@ -44,7 +44,7 @@ class ImageData(TypedDict):
 
 class RunPreviews(TypedDict):
     run: int
-    """A place in the page's list of runs."""
+    """An index into the page's list of runs."""
     images: list[ImageData]
 
 
@@ -52,24 +52,24 @@ class ScaleData(TypedDict):
     """The colours of the weight maps, which all share one scale."""
 
     top: float
-    """The weight at the bright end, in units of the plain mean's."""
+    """The weight at the bright end, as a multiple of the plain mean's."""
     open: bool
-    """Whether the bright end stands for larger weights too."""
+    """Whether the bright end also stands for larger weights."""
     colors: list[str]
     """From weight 0 to ``top``, evenly."""
 
 
 class PreviewData(TypedDict):
     pictures: list[str]
-    """data: URIs, each once: the runs of a comparison share images and labels."""
+    """data: URIs without duplicates: the runs of a comparison share images and labels."""
     runs: list[RunPreviews]
     left_out: int
-    """How many runs have previews that the page does not show, for their number."""
+    """The number of runs whose previews are not shown, because there are too many."""
     scale: ScaleData
 
 
 def preview_data(runs: Sequence[tuple[int, Path]]) -> PreviewData:
-    """Of runs, each with its place and its folder of previews; those without any are passed over."""
+    """Previews of runs, each given by its index and its folder of previews. Runs without any are skipped."""
     found = [(place, folder, _frames(folder)) for place, folder in runs if folder.is_dir()]
     found = [entry for entry in found if entry[2]]
     kept = found[:RUNS]
@@ -92,7 +92,7 @@ def preview_data(runs: Sequence[tuple[int, Path]]) -> PreviewData:
 
 
 class _Pool:
-    """Pictures by their URI, each with its place."""
+    """Indices of pictures by their URI."""
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
@@ -108,7 +108,7 @@ class _Pool:
 
 
 def _frames(folder: Path) -> dict[int, list[int]]:
-    """The steps that each numbered image is shown at."""
+    """The steps at which each numbered image is shown."""
     return {number: evenly(steps, STEPS) for number, steps in predicted_steps(folder).items()}
 
 
@@ -142,7 +142,7 @@ def _weight_files(folder: Path, frames: dict[int, list[int]]) -> Iterable[Path]:
 
 
 def _readable(path: Path, read: Callable[[Path], Image.Image] = read_picture) -> Image.Image | None:
-    """None where there is no such picture; one that cannot be read is named, and must not cost the page."""
+    """None where the picture is missing or broken. A broken one is reported and does not stop the page."""
     if not path.is_file():
         return None
     try:
@@ -157,12 +157,12 @@ def _photo(pool: _Pool, path: Path) -> int | None:
     if found is None:
         return None
     image = found.convert("RGB")
-    # As JPEG: a photograph as PNG is five times as large.
+    # JPEG: a photograph as PNG is five times as large.
     return pool.add(image.resize(_size(image), Image.Resampling.LANCZOS), "jpeg")
 
 
 def _classes(pool: _Pool, path: Path) -> int | None:
-    """A palette picture: no colour may come about that is no class's."""
+    """A palette picture, scaled without mixing the colours of classes."""
     image = _readable(path, read_palette)
     if image is None:
         return None
@@ -174,7 +174,7 @@ def _classes(pool: _Pool, path: Path) -> int | None:
 
 
 def _weights(pool: _Pool, path: Path, top: float) -> int | None:
-    """Grey levels, which count ``WEIGHT_UNIT`` per unit, in the colours of viridis."""
+    """Grey levels, ``WEIGHT_UNIT`` per unit of weight, in the colours of viridis."""
     found = _readable(path)
     if found is None:
         return None
@@ -184,7 +184,7 @@ def _weights(pool: _Pool, path: Path, top: float) -> int | None:
 
 
 def _compact(indices: Pixels, colors: Pixels) -> Image.Image:
-    """A palette picture of the colours that occur alone: with up to 16 a pixel takes four bits or fewer."""
+    """A palette picture of only the colours that occur: with up to 16, a pixel takes four bits or fewer."""
     used, places = np.unique(indices, return_inverse=True)
     image = Image.fromarray(places.reshape(indices.shape).astype(np.uint8))
     image.putpalette(colors[used].ravel().tolist())
@@ -192,7 +192,7 @@ def _compact(indices: Pixels, colors: Pixels) -> Image.Image:
 
 
 def _viridis(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], top: float) -> Pixels:
-    """(N, 3): the colours of N values."""
+    """(N,) -> (N, 3): the colours of values."""
     row = values[None]
     return np.asarray(heat_image(row, top, np.zeros(row.shape, np.bool_)))[0]
 

@@ -26,7 +26,7 @@
     };
     const legend = () => [...new Set(chosen)].map((place) => ({ key: String(place), name: labels[place], style: style(place) }));
 
-    function lines(key, unit, factor, tell) {
+    function lines(key, unit, factor, format) {
       return {
         traces: [...new Set(chosen)].map((place) => {
           const { train } = runs[place];
@@ -35,7 +35,7 @@
             type: 'scatter', mode: 'lines', legendgroup: String(place), x: train.steps,
             y: train[key].map((value) => (value === null ? null : factor * value)),
             line: { color, dash, width: 2 }, hoverinfo: 'text',
-            hovertext: train[key].map((value, at) => hover(labels[place], `step ${count(train.steps[at])}`, tell(value))),
+            hovertext: train[key].map((value, at) => hover(labels[place], `step ${count(train.steps[at])}`, format(value))),
           };
         }),
         layout: { xaxis: { title: title('step'), rangemode: 'tozero' }, yaxis: { title: title(unit), rangemode: 'tozero' } },

@@ -37,7 +37,7 @@
       state.step = steps.at(-1) ?? 0;
       stepField.replaceChildren(report.slider('Step', {
         id: 'preview-step', min: 0, max: Math.max(steps.length - 1, 0), value: steps.length - 1,
-        tell: (place) => (steps.length ? count(steps[place]) : report.NONE),
+        format: (place) => (steps.length ? count(steps[place]) : report.NONE),
       }, (place) => { state.step = steps[place]; draw(); }));
       draw();
     }
@@ -49,9 +49,9 @@
       show(slots.label, source.label, 'label', `The label of ${state.name}`);
       chosen.forEach((place, side) => {
         const frame = frameAt(place);
-        const told = frame ? `${labels[place]}, step ${count(frame.step)}` : labels[place];
-        show(slots.predictions[side], frame?.prediction, told, `Prediction of ${told}`);
-        show(slots.weights[side], frame?.weights, `weights of ${told}`, `Weight of every pixel in the loss of ${told}`);
+        const caption = frame ? `${labels[place]}, step ${count(frame.step)}` : labels[place];
+        show(slots.predictions[side], frame?.prediction, caption, `Prediction of ${caption}`);
+        show(slots.weights[side], frame?.weights, `weights of ${caption}`, `Weight of every pixel in the loss of ${caption}`);
         slots.weights[side].under(previews.pictures[entry(place)?.image] ?? null);
       });
     }
@@ -61,7 +61,7 @@
     const image = report.select('Image', names, 0, (place) => { state.name = names[place]; newSteps(); });
     const fade = (value) => slots.weights.forEach((where) => where.fade(value / 100));
     const opacity = report.slider('Opacity of the weights', {
-      id: 'preview-opacity', min: 0, max: 100, step: 5, value: 70, tell: (value) => `${value} %`,
+      id: 'preview-opacity', min: 0, max: 100, step: 5, value: 70, format: (value) => `${value} %`,
     }, fade);
     const legend = el('ul', { class: 'legend', 'aria-label': 'Colours of the classes' });
     report.classLegend(legend, [...classes, { name: 'void', color: '#000000' }]);

@@ -45,10 +45,10 @@
     }
     const others = variants.filter((each) => !each.baseline);
     if (others.some((each) => each.gain && each.gain.low !== null)) {
-      found.push('The interval over seeds is Student’s, of the mean difference between runs of the same seed: it tells of training anew and scoring on these same images.');
+      found.push('The interval over seeds is Student’s, of the mean difference between runs of the same seed. It covers retraining.');
     }
     if (others.some((each) => each.over_images)) {
-      found.push('The interval over images tells of scoring these same networks on other footage like this: blocks of consecutive images were drawn anew. Neither tells of other places or cameras.');
+      found.push('The interval over images covers resampling the images, in blocks of consecutive ones. It does not cover retraining, other places or cameras.');
     }
     if (others.some((each) => !each.gain || each.gain.low === null)) {
       found.push('Where the interval over seeds is missing, fewer than two seeds are shared with the baseline: the gain may be chance.');

@@ -11,7 +11,7 @@
    * @param {Array<{text: string, numeric?: boolean}>} options.columns the first one heads the rows
    * @param {Array<Array<{text: string, sort?: number|string|null, color?: string, faint?: boolean}>>} options.rows
    * @param {boolean} [options.sortable]
-   * @param {function} [options.sorted] is told the new order of the rows
+   * @param {function} [options.sorted] receives the new order of the rows
    */
   function table(host, { caption, columns, rows, sortable = false, sorted = () => {} }) {
     const bodies = rows.map((row) => el('tr', {}, row.map((cell, place) => bodyCell(cell, place, columns[place]))));

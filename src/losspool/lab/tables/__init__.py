@@ -1,1 +1,9 @@
-"""Tables of experiments: like the paper's, and the questions that it asks of them."""
+"""Tables like the paper's: from runs, or from the paper's own numbers."""
+
+from losspool.lab.tables.formats import format_table, show_tables, write_tables
+from losspool.lab.tables.from_runs import run_tables
+from losspool.lab.tables.paper import paper_tables
+from losspool.lab.tables.questions import rare_classes
+from losspool.lab.tables.table import Table
+
+__all__ = ["Table", "format_table", "paper_tables", "rare_classes", "run_tables", "show_tables", "write_tables"]

@@ -1,4 +1,4 @@
-"""A table as Markdown, LaTeX, CSV, or on the terminal."""
+"""Tables as Markdown, LaTeX and CSV, and on the terminal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import csv
 import html
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from losspool.lab.tables.model import Cell, Table
+from losspool.lab.tables.table import Cell, Table
 from losspool.segmentation.base import UserError, plain, replacing
 
 _LATEX = {
@@ -34,7 +34,7 @@ _LATEX = {
 
 
 def markdown(table: Table) -> str:
-    """With the title above and the notes below. Bold is best, underlined second."""
+    """Title above, notes below. The best entry is bold, the second underlined."""
 
     def shown(cell: Cell) -> str:
         body = _markdown_text(cell.text)
@@ -67,7 +67,7 @@ def latex(table: Table) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    """Every digit of every number, and nothing but the table. An interval takes two columns, or two rows."""
+    """Every digit of every number, without title and notes. An interval takes two columns, or two rows."""
     columns = list(zip(*table.rows, strict=True))
     wide = [any(cell.ends for cell in column) and not any(cell.full for cell in column) for column in columns]
     file = io.StringIO()
@@ -97,25 +97,39 @@ def _ends(name: str) -> tuple[str, str]:
 FORMATS: dict[str, Callable[[Table], str]] = {"md": markdown, "tex": latex, "csv": comma_separated}
 
 
-def formatted(table: Table, kind: str) -> str:
+def format_table(table: Table, kind: str) -> str:
+    """The table as ``md``, ``tex`` or ``csv``."""
     if kind not in FORMATS:
         raise UserError(f"a table's format is one of {', '.join(FORMATS)}, got {kind!r}")
     return FORMATS[kind](table)
 
 
-def write_tables(tables: list[Table], folder: Path) -> list[Path]:
-    """Every table in every format."""
+def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
+    """Write every table in every format."""
     paths = []
     for table in tables:
         for kind in FORMATS:
             paths.append(folder / f"{table.name}.{kind}")
             with replacing(paths[-1]) as partial:
-                partial.write_text(formatted(table, kind), encoding="utf-8")
+                partial.write_text(format_table(table, kind), encoding="utf-8")
     return paths
 
 
+def show_tables(tables: Sequence[Table], kind: str | None = None, folder: Path | None = None) -> None:
+    """Write all tables to a folder, or print them: in one of the formats, or for the terminal."""
+    if folder is not None:
+        for path in write_tables(tables, folder):
+            print(plain(str(path)))
+    elif kind is not None:
+        print("\n".join(format_table(table, kind) for table in tables), end="")
+    else:
+        output = Console(highlight=False, emoji=False)
+        for table in tables:
+            output.print(terminal(table, output.width), "")
+
+
 def terminal(table: Table, width: int) -> Group:
-    """For a terminal ``width`` letters wide: turned over where it would not fit, and cut into parts if need be."""
+    """For a terminal of ``width`` columns: transposed where it does not fit, and split into parts if necessary."""
     if sum(_widths(table)) > width:
         table = table.transposed()
     parts = [_drawn(table, places) for places in _fitting(_widths(table), width)]
@@ -137,13 +151,13 @@ def _drawn(table: Table, places: list[int]) -> RichTable:
 
 
 def _widths(table: Table) -> list[int]:
-    """What each column takes, with the space after it."""
+    """The width of each column, with the space after it."""
     columns = zip(table.columns, *([cell.text for cell in row] for row in table.rows), strict=True)
     return [max(map(len, column)) + 2 for column in columns]
 
 
 def _fitting(widths: list[int], width: int) -> list[list[int]]:
-    """The columns in parts that fit, each with the first one, and at least one other."""
+    """Split the columns into parts that fit, each with the first column and at least one other."""
     parts: list[list[int]] = []
     room = 0
     for place in range(1, len(widths)):

@@ -1,98 +1,127 @@
-"""The paper's tables out of runs."""
+"""The paper's tables, from runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from losspool.lab import paper
-from losspool.lab.paper import Printed
-from losspool.lab.statistics import Statistics
-from losspool.lab.tables.model import Table
+from losspool.lab.comparison import CONFIDENCE, Comparison, Statistics, Variant, format_setting, settings
+from losspool.lab.tables import paper
 from losspool.lab.tables.notes import image_notes, run_notes, score_notes, score_source, verdicts
-from losspool.lab.tables.paper_like import (
-    ClassEntry,
-    MethodEntry,
-    SweepEntry,
-    class_table,
-    method_table,
-    sweep_table,
-)
 from losspool.lab.tables.questions import convergence_table, look_table, worst_table
-from losspool.lab.variants import Comparison, Variant, shown
+from losspool.lab.tables.table import Cell, Table, interval, number, percent, points, text
 from losspool.segmentation.base import UserError
 
+INTERVAL = f"{100 * CONFIDENCE:g} % interval"
+OVER_IMAGES = f"{INTERVAL} over images"
 
-def run_tables(comparison: Comparison, kinds: list[str] | None = None) -> list[Table]:
-    """The named tables, or all that these runs have something to say in."""
+
+def run_tables(statistics: Statistics, kinds: Sequence[str] | None = None) -> list[Table]:
+    """The named tables, or all that these runs have data for."""
     for kind in kinds or ():
         if kind not in KINDS:
             raise UserError(f"a table is one of {', '.join(KINDS)}, got {kind!r}")
     tables = []
     for kind in kinds or KINDS:
-        table = KINDS[kind](Statistics(comparison))
+        table = KINDS[kind](statistics)
         if table is not None:
-            tables.append(replace(table, notes=[*run_notes(comparison), *table.notes]))
+            tables.append(replace(table, notes=[*run_notes(statistics.comparison), *table.notes]))
         elif kinds:
             raise UserError(f"these runs make no table {kind!r}: {_NEEDS[kind]}")
     return tables
 
 
 def sensitivity(statistics: Statistics) -> Table | None:
-    """Table 1, if variants of one method differ in a single setting; at the bottom the baseline."""
+    """Table 1, if variants of one method differ in a single setting; the baseline is the last row."""
     comparison = statistics.comparison
-    swept = [variant for variant in comparison.variants if _setting(comparison, variant) is not None]
-    settings = {_setting(comparison, variant) for variant in swept}
-    if len(swept) < 2 or len(settings) != 1 or len({variant.method for variant in swept}) != 1:
+    swept = {variant: key for variant in comparison.variants if (key := _swept_setting(comparison, variant))}
+    if len(swept) < 2 or len(set(swept.values())) != 1 or len({variant.method for variant in swept}) != 1:
         return None
-    (setting,) = settings
-    assert setting is not None
+    setting = next(iter(swept.values()))
     last = comparison.baseline if comparison.baseline not in swept else None
+    rows = {variant: format_setting(settings(variant.config).get(setting)) for variant in swept}
+    rows |= {last: last.label} if last else {}
+    at_steps = [
+        [statistics.at_step(variant, step) for step in comparison.steps] or [statistics.score(variant).mean]
+        for variant in rows
+    ]
+    seeds = [statistics.score(variant).std if len(variant.runs) > 1 else None for variant in rows]
+    gains = [statistics.gain(variant) if last and variant is not last else None for variant in rows]
+    known = comparison.selection.everything
+    printed = [paper.sweep_score(variant.config, setting) if known else None for variant in rows]
+    name, gain = setting.rsplit(".", maxsplit=1)[-1], f"Δ to {comparison.baseline.label}"
+    columns = {
+        name: [*map(text, rows.values())],
+        **paper.checkpoint_columns(comparison.steps, at_steps),
+        "Std.Dev. over seeds": [*map(percent, seeds)],
+        gain: [points(each.mean if each else None) for each in gains],
+        INTERVAL: [interval(each.interval if each else None) for each in gains],
+        "paper": [*map(text, printed)],
+    }
+    return Table.of_columns(
+        f"sensitivity-{name}",
+        f"Sensitivity to {name}: mIoU in %",
+        columns,
+        best="Mean",
+        optional=["Std.Dev. over seeds", gain, INTERVAL, "paper"],
+        notes=[f"{score_source(comparison)} Std.Dev. is over these checkpoints."],
+        last=last is not None,
+    )
 
-    def entry(variant: Variant, label: str) -> SweepEntry:
-        several = statistics.score(variant) if len(variant.runs) > 1 else None
-        gain = statistics.gain(variant) if last and variant is not last else None
-        at_steps = [statistics.at_step(variant, step) for step in comparison.steps] or [statistics.score(variant).mean]
-        return SweepEntry(label, at_steps, several, gain, _paper_sweep(comparison, variant, setting))
 
-    entries = [entry(variant, shown(comparison.values(setting)[variant.label])) for variant in swept]
-    name = setting.rsplit(".", maxsplit=1)[-1]
-    notes = [f"{score_source(comparison)} Std.Dev. is over these checkpoints."]
-    return sweep_table(name, comparison.steps, entries, entry(last, last.label) if last else None, notes)
+def methods(statistics: Statistics) -> Table:
+    """Table 2: a row per variant."""
+    comparison, variants = statistics.comparison, statistics.comparison.variants
+    compared = [None if variant is comparison.baseline else variant for variant in variants]
+    scores = [statistics.score(variant) for variant in variants]
+    gains = [statistics.gain(variant) if variant else None for variant in compared]
+    images = [statistics.image_intervals(variant) if variant else None for variant in compared]
+    known = comparison.selection.everything
+    printed = [paper.method_score(each.config.data.name, each.label) if known else None for each in variants]
+    gain, over_seeds = f"Δ to {comparison.baseline.label}", f"{INTERVAL} over seeds" if any(images) else INTERVAL
+    columns = {
+        "Method": [text(variant.label) for variant in variants],
+        "seeds": [text(len(variant.runs)) for variant in variants],
+        "mean IoU": [percent(score.mean) for score in scores],
+        "Std.Dev.": [percent(score.std) for score in scores],
+        gain: [points(each.mean if each else None) for each in gains],
+        over_seeds: [interval(each.interval if each else None) for each in gains],
+        OVER_IMAGES: [interval(each.miou if each else None) for each in images],
+        "paper": [*map(text, printed)],
+    }
+    return Table.of_columns(
+        "methods",
+        "Methods: mIoU in %",
+        columns,
+        best="mean IoU",
+        optional=["Std.Dev.", gain, over_seeds, OVER_IMAGES, "paper"],
+        notes=[*score_notes(statistics), *image_notes(statistics), *verdicts(statistics)],
+    )
 
 
-def methods(statistics: Statistics) -> Table | None:
-    """Table 2."""
+def classes(statistics: Statistics) -> Table:
+    """Table 3: per class the mean and the standard deviation of every variant."""
     comparison = statistics.comparison
-    over_images = {variant.label: statistics.image_intervals(variant) for variant in comparison.others}
-    entries = []
+    names = [info.name for info in comparison.classes]
+    rows: list[list[Cell]] = []
+    rules = set()
     for variant in comparison.variants:
-        gain = statistics.gain(variant) if variant is not comparison.baseline else None
-        images = over_images.get(variant.label)
-        score, printed = statistics.score(variant), _paper_method(comparison, variant)
-        entries.append(
-            MethodEntry(variant.label, score, len(variant.runs), gain, images.miou if images else None, printed)
-        )
-    label = comparison.baseline.label
-    notes = [*score_notes(comparison), *image_notes(statistics, over_images), *verdicts(entries, label)]
-    return method_table(entries, label, notes)
-
-
-def classes(statistics: Statistics) -> Table | None:
-    """Table 3."""
-    comparison = statistics.comparison
-    over_images = {variant.label: statistics.image_intervals(variant) for variant in comparison.others}
-    names, entries = [info.name for info in comparison.classes], []
-    for variant in comparison.variants:
-        images = over_images.get(variant.label)
-        gains = (
-            [*statistics.class_gains(variant), statistics.gain(variant)] if variant is not comparison.baseline else ()
-        )
-        printed = _paper_classes(comparison, variant)
-        intervals = (*images.classes, images.miou) if images else ()
-        scores, mean = statistics.class_scores(variant), statistics.score(variant)
-        entries.append(ClassEntry(variant.label, scores, mean, gains, intervals, printed))
-    return class_table(names, entries, [*score_notes(comparison), *image_notes(statistics, over_images)])
+        rules.add(len(rows))
+        label = variant.label
+        rows += paper.class_rows(label, [*statistics.class_scores(variant), statistics.score(variant)])
+        if variant is not comparison.baseline:
+            gains = [*statistics.class_gains(variant), statistics.gain(variant)]
+            ends = [gain.interval if gain else None for gain in gains]
+            rows.append([text(f"{label} Δ"), *(points(gain.mean if gain else None) for gain in gains)])
+            if any(ends):
+                rows.append([text(f"{label} Δ {INTERVAL}"), *map(interval, ends)])
+            if images := statistics.image_intervals(variant):
+                rows.append([text(f"{label} Δ {OVER_IMAGES}"), *map(interval, (*images.classes, images.miou))])
+        printed = paper.class_means(variant.config.data.name, label, names)
+        if printed and comparison.selection.everything:
+            rows.append([text(f"{label} paper"), *map(number, printed)])
+    notes = [*score_notes(statistics), *image_notes(statistics)]
+    return Table("classes", "Classes: IoU in %", ["Method", *names, "Mean"], rows, notes, frozenset(rules - {0}))
 
 
 KINDS: dict[str, Callable[[Statistics], Table | None]] = {
@@ -104,47 +133,14 @@ KINDS: dict[str, Callable[[Statistics], Table | None]] = {
     "looks": look_table,
 }
 _NEEDS = {
-    "sensitivity": "no method is there in variants that differ in one setting and in nothing else",
-    "worst": "there is nothing beside the baseline",
-    "convergence": "there is nothing beside the baseline, or --images is there: training scores them all together",
-    "looks": "only evaluations of generated streets have looks, and only those of all images",
+    "sensitivity": "no method has variants that differ in exactly one setting",
+    "worst": "there is only the baseline",
+    "convergence": "there is only the baseline, or --images is set: training scores them all together",
+    "looks": "their scores have no recall per look, or --images is set",
 }
 
 
-def _setting(comparison: Comparison, variant: Variant) -> str | None:
+def _swept_setting(comparison: Comparison, variant: Variant) -> str | None:
     """The one setting in which a variant differs from others of its method."""
-    keys = comparison.differences_within(variant.method)
+    keys = comparison.differences(variant.method)
     return next(iter(keys)) if len(keys) == 1 else None
-
-
-def _paper_sweep(comparison: Comparison, variant: Variant, setting: str) -> Printed | None:
-    """The paper's row, where data and loss are the same."""
-    config = variant.config
-    if (
-        not comparison.selection.everything
-        or config.data.name != "cityscapes"
-        or config.method not in ("lmp", "base_plus")
-    ):
-        return None
-    if config.method == "base_plus":
-        return paper.TABLE1_BASE.printed
-    if setting == "loss.p" and config.loss.share == 0.25 and config.loss.p in paper.TABLE1:
-        return paper.TABLE1[config.loss.p].printed
-    if setting == "loss.m" and config.loss.p == 1.3 and isinstance(config.loss.share, float):
-        return paper.M_SWEEP.get(config.loss.share)
-    return None
-
-
-def _paper_classes(comparison: Comparison, variant: Variant) -> Sequence[float]:
-    """The paper's row, where classes and images are the same."""
-    data = variant.config.data.name
-    rows = paper.TABLE3.get(data, {}).get(variant.label)
-    names = tuple(info.name for info in comparison.classes)
-    return rows.mean if rows and comparison.selection.everything and names == paper.CLASSES[data] else ()
-
-
-def _paper_method(comparison: Comparison, variant: Variant) -> Printed | None:
-    """The paper's row, if the variant is the method as the paper has it: the label is the method's name alone."""
-    if not comparison.selection.everything:
-        return None
-    return paper.METHODS.get(variant.config.data.name, {}).get(variant.label)

@@ -1,29 +1,25 @@
-"""What the paper asks beyond its tables: the worst classes, the speed of convergence, imbalance within a class."""
+"""Questions that the paper asks beyond its tables: worst classes, speed of convergence, imbalance within a class."""
 
 from __future__ import annotations
 
-from losspool.lab.statistics import Statistics, needed_per_class
-from losspool.lab.tables.model import NOTHING, Cell, Table, number, percent, text
-from losspool.lab.tables.notes import of_classes, score_source
+from losspool.lab.comparison import Statistics
+from losspool.lab.tables.notes import score_source, scored_classes
+from losspool.lab.tables.table import NOTHING, Cell, Table, number, percent, points, text
 
 _WORST = (1, 2, 3, 5, 7, 10, 15)
 RARE = 0.01
-"""A class with a smaller share of the pixels is called rare."""
+"""A class with a smaller share of the pixels counts as rare."""
 
 
 def worst_table(statistics: Statistics) -> Table | None:
-    """To match it, by how much would the worst k classes have to improve?"""
-    comparison, count = statistics.comparison, statistics.present_classes()
+    """By how much the worst k classes of the baseline would have to improve to match each variant."""
+    comparison = statistics.comparison
     gains = {variant.label: statistics.gain(variant) for variant in comparison.others}
-    if not gains or count == 0:
+    pairs = zip(comparison.classes, statistics.class_scores(comparison.baseline), strict=True)
+    scores = {info.name: score.mean for info, score in pairs if score is not None}
+    if not gains or not scores:
         return None
-    scores = zip(comparison.classes, statistics.class_scores(comparison.baseline), strict=True)
-    order = [
-        info.name
-        for info, score in sorted(
-            ((info, score) for info, score in scores if score is not None), key=lambda pair: pair[1].mean
-        )
-    ]
+    order, count = sorted(scores, key=lambda name: scores[name]), len(scores)
     rows = []
     for worst in [*(k for k in _WORST if k < count), count]:
         needed = [None if gain is None else needed_per_class(100 * gain.mean, count, worst) for gain in gains.values()]
@@ -36,14 +32,14 @@ def worst_table(statistics: Statistics) -> Table | None:
 
 
 def convergence_table(statistics: Statistics) -> Table | None:
-    """When each variant first reaches the score with which the baseline ends."""
+    """The step at which each variant first reaches the baseline's final score."""
     comparison = statistics.comparison
     if not comparison.others or comparison.selection.images is not None:  # training does not score single images
         return None
     curve = statistics.curve(comparison.baseline)
     end = max(curve)
-    # A curve is not monotonic: the baseline, too, may have been there before its end.
-    own = statistics.first_step_at(comparison.baseline, curve[end]) or end  # none reaches NaN
+    # A curve is not monotonic: the baseline may reach this score before its end.
+    own = statistics.first_step_at(comparison.baseline, curve[end]) or end  # no step reaches NaN
     rows = []
     for variant in comparison.variants:
         step = statistics.first_step_at(variant, curve[end])
@@ -54,12 +50,12 @@ def convergence_table(statistics: Statistics) -> Table | None:
     base = comparison.baseline.label
     title = f"The step at which a method first reaches the mIoU with which {base} ends, {100 * curve[end]:.2f} %"
     columns = ["Method", "final mIoU", "first step", f"faster than {base}"]
-    notes = [f"By the validation in training, mean over seeds{of_classes(comparison)}; {base} has {end} steps."]
+    notes = [f"By the validation in training, mean over seeds{scored_classes(comparison)}; {base} has {end} steps."]
     return Table("convergence", title, columns, rows, notes)
 
 
 def look_table(statistics: Statistics) -> Table | None:
-    """Recall per look of the generated streets: the imbalance within a class."""
+    """Recall per look, where the scores have it: the imbalance within a class."""
     comparison = statistics.comparison
     recalls = {variant.label: statistics.recall(variant) for variant in comparison.variants}
     base = recalls[comparison.baseline.label]
@@ -70,14 +66,14 @@ def look_table(statistics: Statistics) -> Table | None:
     for look in base:
         found = [recall.get(look) for recall in recalls.values()]
         gains = [_gain(recalls[label].get(look), base[look]) for label in others]
-        rows.append([text(look), *map(percent, found), *(number(gain, sign=True) for gain in gains)])
+        rows.append([text(look), *map(percent, found), *map(points, gains)])
     columns = ["Look", *recalls, *(f"Δ {label}" for label in others)]
     notes = ["The share of a look's pixels that were found; the rarer looks of a class are its hard cases."]
     return Table("looks", "Recall per look in %", columns, rows, notes)
 
 
 def rare_classes(statistics: Statistics) -> list[str]:
-    """A sentence for every variant beside the baseline: how it does on the rare classes."""
+    """For every variant but the baseline, a sentence on its gain on rare classes."""
     comparison = statistics.comparison
     total = sum(comparison.pixels)
     rare = [index for index, pixels in enumerate(comparison.pixels) if 0 < pixels < RARE * total]
@@ -94,5 +90,10 @@ def rare_classes(statistics: Statistics) -> list[str]:
     return sentences
 
 
+def needed_per_class(gain: float, classes: int, worst: int) -> float:
+    """How much each of the ``worst`` classes must improve for the mean over all ``classes`` to improve by ``gain``."""
+    return gain * classes / worst
+
+
 def _gain(ours: float | None, theirs: float | None) -> float | None:
-    return None if ours is None or theirs is None else 100 * (ours - theirs)
+    return None if ours is None or theirs is None else ours - theirs

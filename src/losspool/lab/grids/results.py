@@ -1,0 +1,48 @@
+"""What a grid produces in the end: tables, figures and report of its finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from losspool.lab.comparison import VALIDATION, Comparison, Statistics, compare, labels, read_run
+from losspool.lab.figures import write_figures
+from losspool.lab.grids.grid import Grid, Job
+from losspool.lab.report import write_report
+from losspool.lab.tables import rare_classes, run_tables, show_tables, write_tables
+from losspool.segmentation.base import plain, say
+
+
+def write_results(grid: Grid, planned: Sequence[Job], finished: Sequence[Job], folder: Path) -> None:
+    """Write tables, figures and report below ``folder``, and print the tables."""
+    statistics, output = Statistics(_comparison(grid, planned, finished)), Console(highlight=False, emoji=False)
+    tables = run_tables(statistics)
+    show_tables(tables)
+    for sentence in rare_classes(statistics):
+        output.print(plain(sentence), markup=False, soft_wrap=True)
+    write_tables(tables, folder / "tables")
+    write_figures(folder / "figures", statistics)
+    page = write_report(statistics, folder / "report.html")
+    for what, where in (("tables", folder / "tables"), ("figures", folder / "figures"), ("report", page)):
+        output.print(plain(f"{what}: {where}"), markup=False, soft_wrap=True)
+
+
+def _comparison(grid: Grid, planned: Sequence[Job], finished: Sequence[Job]) -> Comparison:
+    """Of the finished runs, and of failed ones, which are listed without a score."""
+    begun = [job for job in planned if job not in finished and job.folder.description.exists()]
+    failed = [run for run in (read_run(job.folder.path) for job in begun) if run.failed]
+    runs = [read_run(job.folder.path) for job in finished]
+    comparison = compare([*runs, *failed], source=grid.scores or VALIDATION)
+    if grid.baseline is None:
+        return comparison
+    # The baseline is found by its runs: with fewer runs to distinguish, its label may be shorter than the grid's.
+    planned_labels = zip(planned, labels([job.config for job in planned]), strict=True)
+    folders = {job.folder for job, label in planned_labels if label == grid.baseline}
+    for variant in comparison.variants:
+        if folders & {run.folder for run in variant.runs}:
+            return replace(comparison, baseline=variant)
+    say(f"no run of the baseline {grid.baseline!r} is finished: compared with {comparison.baseline.label!r}")
+    return comparison

@@ -1,0 +1,105 @@
+"""Tasks, and how to run one: the same code on every machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from losspool.segmentation.base import plain
+
+_POLL = 0.1
+"""Seconds between two polls of a process."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What an executor runs: commands, one after the other, and the log for their output."""
+
+    name: str
+    commands: tuple[tuple[str, ...], ...]
+    log: Path
+    folder: Path
+    """The working directory of the commands."""
+    stop: Path
+    """While this file exists, nothing runs: a signal that reaches every machine of a cluster."""
+    threads: int
+    """CPU threads of each command. Results depend on it: sums in another order differ in the last digits."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a task ended."""
+
+    name: str
+    code: int
+    message: str
+    """The last line of a failing command's output."""
+
+
+class Executor(Protocol):
+    """Starts tasks and reports how they end."""
+
+    def start(self, tasks: Sequence[Task]) -> None: ...
+
+    def ended(self, timeout: float) -> Iterable[Outcome]:
+        """Tasks that ended since the last call; waits up to ``timeout`` seconds for one."""
+
+    def stop(self) -> None:
+        """Ask all running tasks to save their state and end, and wait for them."""
+
+
+def run_task(task: Task, gpu: int | None = None) -> Outcome:
+    """Run the commands until all are done, one fails, or the stop file appears."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(task.threads)}
+    if gpu is not None:
+        given = os.environ.get("CUDA_VISIBLE_DEVICES")  # on a shared machine, the GPUs that the user has
+        environment["CUDA_VISIBLE_DEVICES"] = given.split(",")[gpu].strip() if given else str(gpu)
+    task.log.parent.mkdir(parents=True, exist_ok=True)
+    code = 0
+    with open(task.log, "ab") as log:
+        for command in task.commands:
+            if task.stop.exists():
+                return Outcome(task.name, -1, "stopped")
+            log.write(f"$ losspool {shlex.join(command)}\n".encode(errors="surrogateescape"))
+            log.flush()
+            process = subprocess.Popen(
+                [sys.executable, "-m", "losspool.cli.job", *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=task.folder,
+                start_new_session=True,  # Ctrl-C reaches only the runner, which stops its tasks
+            )
+            code = _wait(process, task.stop)
+            if code:
+                break
+    return Outcome(task.name, code, _last_line(task.log) if code else "")
+
+
+def _wait(process: subprocess.Popen[bytes], stop: Path) -> int:
+    """Wait for the process to end. When stopped, it saves its state first."""
+    try:
+        while process.poll() is None and not stop.exists():
+            time.sleep(_POLL)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        code = process.wait()
+        if process.stdin:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+    return code
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return plain(lines[-1]) if lines else "no output"

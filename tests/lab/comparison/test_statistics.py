@@ -1,0 +1,26 @@
+"""Paired differences over seeds, against a printed table of Student's t."""
+
+import statistics
+
+import pytest
+
+from losspool.lab.comparison import Difference, Interval
+from plain_bootstrap import T_975
+
+
+def test_the_interval_is_students_over_shared_seeds():
+    ours, theirs = {0: 0.5, 1: 0.7, 2: 0.65, 7: 0.1}, {2: 0.6, 1: 0.55, 0: 0.52, 9: 0.9}
+    gains = [ours[seed] - theirs[seed] for seed in (0, 1, 2)]
+    reach = T_975[2] * statistics.stdev(gains) / 3**0.5
+    found = Difference.of(ours, theirs)
+    assert (found.mean, found.pairs) == (pytest.approx(statistics.mean(gains)), 3)
+    assert (found.interval.low, found.interval.high) == pytest.approx((found.mean - reach, found.mean + reach))
+
+
+def test_equal_gains_have_an_interval_without_length():
+    assert Difference.of({0: 0.75, 1: 0.5}, {0: 0.5, 1: 0.25}) == Difference(0.25, Interval(0.25, 0.25), 2)
+
+
+def test_one_pair_has_no_interval_and_none_no_difference():
+    assert Difference.of({0: 0.75, 1: 0.5}, {0: 0.5}) == Difference(0.25, None, 1)
+    assert Difference.of({0: 0.75}, {1: 0.5}) is None

@@ -1,0 +1,52 @@
+"""What a grid produces in the end, from one set of statistics."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from lab_runs import lab_config, write_lab, write_lab_evaluation, write_lab_run
+from losspool.lab.comparison import statistics
+from losspool.lab.grids.results import write_results
+from losspool.segmentation.runs import RunFolder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """base, lmp and focal, evaluated on single images."""
+    root = write_lab(tmp_path / "runs", seeds=(0,), evaluated=(60,), previews=False)
+    config = lab_config("focal")
+    write_lab_evaluation(write_lab_run(root / "focal-s0", config, previews=False), config, level=0.4)
+    return root
+
+
+@pytest.fixture
+def resampled(monkeypatch):
+    """A list that grows with every bootstrap over images."""
+    calls = []
+
+    def count(*arguments):
+        calls.append(arguments)
+        return original(*arguments)
+
+    original = statistics.image_intervals
+    monkeypatch.setattr(statistics, "image_intervals", count)
+    return calls
+
+
+def test_tables_figures_and_report_share_one_bootstrap_per_variant(runs, resampled, tmp_path, capsys):
+    jobs = [SimpleNamespace(folder=RunFolder(path)) for path in sorted(runs.iterdir())]
+    write_results(SimpleNamespace(scores="test", baseline=None), jobs, jobs, tmp_path / "out")
+    assert len(resampled) == 2  # lmp and focal, against base
+    assert "interval over images" in (tmp_path / "out/tables/methods.md").read_text()
+    assert "interval over images" in (tmp_path / "out/tables/classes.md").read_text()
+    assert (tmp_path / "out/figures/fig3.png").exists()
+    assert '"over_images":{' in (tmp_path / "out/report.html").read_text()
+    assert capsys.readouterr().out.splitlines()[-1].startswith("report: ")
+
+
+def test_all_tables_share_one_bootstrap_per_variant(runs, resampled, command):
+    code, output, _ = command("lab", "table", runs, "--scores", "test")
+    assert code == 0
+    for label in ("lmp", "focal"):
+        assert f"{label} Δ 95 % interval over images" in output  # of the table of classes; that of methods has it, too
+    assert len(resampled) == 2

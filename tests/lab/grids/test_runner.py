@@ -1,0 +1,186 @@
+"""Grids that really run, in processes of their own: skipped, resumed, killed, failing, and through Ray."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runs_for_tests import metrics, write_recipe
+
+TESTS = Path(__file__).parents[2]
+STEPS = 150
+
+
+def write_grid(folder: Path, runs, **content) -> Path:
+    write_recipe(folder, steps=STEPS, log_every=2, validate_every=75, checkpoint_every=25, keep_steps=[75, STEPS])
+    path = folder / "grid.yaml"
+    path.write_text(yaml.safe_dump({"recipe": "tiny.yaml", "runs": runs, "baseline": "base", **content}))
+    return path
+
+
+def start(grid: Path, out: Path, *options) -> subprocess.Popen:
+    words = [sys.executable, "-m", "losspool", "lab", "run", str(grid), "--out", str(out), "--threads", "1", *options]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS), "COLUMNS": "120"}
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def run(grid: Path, out: Path, *options) -> tuple[int, str, str]:
+    process = start(grid, out, *options)
+    output, error = process.communicate(timeout=300)
+    return process.returncode, output, error
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def processes_of(out: Path) -> list[str]:
+    """The command lines of all processes that name the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it has just ended
+        if str(out) in words:
+            found.append(words)
+    return found
+
+
+def wait_for(condition, seconds=120.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("grid")
+    return write_grid(folder, [{"method": ["base", "lmp"]}], evaluate=[{"split": "train"}])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(grid):
+    out = grid.parent / "undisturbed"
+    code, output, error = run(grid, out, "--jobs", "2")
+    assert code == 0, error
+    return out, output, error
+
+
+def test_from_one_command_to_tables_figures_and_report(undisturbed):
+    out, output, error = undisturbed
+    for name in ("methods", "classes", "worst", "convergence"):
+        for kind in ("md", "tex", "csv"):
+            assert (out / "tables" / f"{name}.{kind}").stat().st_size > 0
+    for number in (1, 2, 3, 4):
+        for kind in ("png", "svg"):
+            assert (out / "figures" / f"fig{number}.{kind}").stat().st_size > 0
+    assert (out / "report.html").read_text().startswith("<!doctype html>")
+    assert output.splitlines()[-1] == f"report: {out / 'report.html'}"
+    assert "Methods: mIoU in %" in output
+    for name in ("base-s0", "lmp-s0"):
+        assert f"{name}: finished, step {STEPS} of {STEPS}" in error
+        assert (out / "runs" / name / f"evaluation-train-none-{STEPS}.json").exists()
+
+
+def test_only_what_is_missing_is_run_again(grid, undisturbed):
+    """A finished run is skipped; one without its evaluation is evaluated and not trained; the results are the same."""
+    out, output, _ = undisturbed
+    evaluation = out / "runs" / "base-s0" / f"evaluation-train-none-{STEPS}.json"
+    content, log = evaluation.read_bytes(), (out / "logs" / "lmp-s0.log").read_bytes()
+    evaluation.unlink()
+
+    def written():
+        return {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*") if path.is_file()}
+
+    before = written()
+    code, again, error = run(grid, out)
+    assert code == 0, error
+    assert again == output
+    assert evaluation.read_bytes() == content
+    assert {path: time for path, time in written().items() if path != evaluation} == before
+    assert (out / "logs" / "lmp-s0.log").read_bytes() == log
+
+
+def test_killed_in_the_middle_and_started_again(grid, undisturbed):
+    """The runner dies at once; its runs notice, save and end; the next runner goes on to the same tables."""
+    for attempt in range(6):  # a fast machine may be done before the kill
+        out = grid.parent / f"killed-{attempt}"
+        runner = start(grid, out, "--jobs", "2")
+        wait_for(lambda out=out: any(path.stat().st_size for path in (out / "runs").glob("*/metrics.jsonl")))
+        runner.send_signal(signal.SIGKILL)
+        runner.communicate()
+        wait_for(lambda out=out: not processes_of(out))
+        steps = [json.loads(path.read_text()).get("step") for path in (out / "runs").glob("*/run.json")]
+        if any(step and step < STEPS for step in steps):
+            break
+    else:
+        pytest.fail("it was always killed too late to show anything")
+    code, _, error = run(grid, out, "--jobs", "2")
+    assert code == 0, error
+    assert "resumed at step" in "".join(path.read_text() for path in (out / "logs").iterdir())
+    assert_same(undisturbed[0], out)
+
+
+def test_ctrl_c_stops_all_and_says_how_to_go_on(grid, undisturbed):
+    out = grid.parent / "interrupted"
+    runner = start(grid, out)
+    wait_for(lambda: any(path.stat().st_size for path in (out / "runs").glob("*/metrics.jsonl")))
+    runner.send_signal(signal.SIGINT)
+    output, error = runner.communicate(timeout=60)
+    assert runner.returncode == 130
+    assert output == ""
+    assert "run the same command again to resume" in error
+    assert "Traceback" not in error
+    assert not processes_of(out)
+    assert not (out / "tables").exists()
+
+
+def test_the_same_through_ray(grid, undisturbed):
+    pytest.importorskip("ray")
+    out = grid.parent / "ray"
+    code, _, error = run(grid, out, "--executor", "ray")
+    assert code == 0, error
+    assert_same(undisturbed[0], out)
+
+
+def test_ray_is_interrupted_in_good_order(grid, undisturbed):
+    pytest.importorskip("ray")
+    out = grid.parent / "ray-interrupted"
+    runner = start(grid, out, "--executor", "ray", "train.steps=5000")
+    wait_for(lambda: any(path.stat().st_size for path in (out / "runs").glob("*/metrics.jsonl")))
+    runner.send_signal(signal.SIGINT)
+    _, error = runner.communicate(timeout=120)
+    assert runner.returncode == 130, error
+    wait_for(lambda: not processes_of(out))
+    saved = [json.loads(path.read_text())["status"] for path in (out / "runs").glob("*/run.json")]
+    assert "stopped" in saved
+    assert "running" not in saved
+
+
+def test_a_failing_run_stops_no_other_and_is_named(tmp_path):
+    grid = write_grid(tmp_path, [{"method": "base"}, {"method": "lmp", "train.lr": [1e30, 0.02]}])
+    out = tmp_path / "out"
+    code, _, error = run(grid, out, "--jobs", "2")
+    assert code == 1
+    (line,) = [line for line in error.splitlines() if line.startswith("failed: ")]
+    assert line.startswith("failed: lmp-lr1e+30-s0: error: the loss is not finite at step")
+    assert str(out / "logs" / "lmp-lr1e+30-s0.log") in line
+    assert "Traceback" not in error
+    methods = (out / "tables" / "methods.csv").read_text()
+    assert [row.split(",")[0] for row in methods.splitlines()[1:]] == ["base", "lmp"]
+    assert "Failed, and so without a score: lmp, lr = 1e+30 (seed 0," in (out / "tables" / "methods.md").read_text()
+
+
+def assert_same(one: Path, other: Path) -> None:
+    assert contents(one / "tables") == contents(other / "tables")
+    assert contents(one / "figures") == contents(other / "figures")
+    for name in ("base-s0", "lmp-s0"):
+        assert metrics(one / "runs" / name) == metrics(other / "runs" / name)

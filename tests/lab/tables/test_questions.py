@@ -1,0 +1,96 @@
+"""The questions beside the paper's tables, recomputed from metrics.jsonl: worst classes, convergence, looks, rare."""
+
+import json
+import re
+
+import pytest
+
+from lab_runs import CLASSES, LOOKS, PIXELS, lab_config, statistics_of, write_lab, write_lab_run
+from lab_tables import rows, tables
+from losspool.lab.tables import rare_classes
+from losspool.lab.tables.questions import needed_per_class
+from plain_metrics import lines, score
+
+
+def test_worst(root):
+    """Δ·C/k points each: then the mean over C classes has gained Δ."""
+    found = rows(tables(root, "worst")["worst"])
+    gain = sum(score(root / f"lmp-s{s}") - score(root / f"base-s{s}") for s in (0, 1, 2)) / 3
+    assert list(found) == ["1", "2", "3", "5"]
+    for k, row in found.items():
+        assert float(row["lmp"]) * int(k) / 5 == pytest.approx(100 * gain)
+    by_class = {
+        info.name: sum(score(root / f"base-s{s}", lambda e, i=place: e["iou"][i]) for s in (0, 1, 2))
+        for place, info in enumerate(CLASSES)
+    }
+    assert [row["the k-th worst"] for row in found.values()] == [
+        sorted(by_class, key=by_class.get)[k - 1] for k in (1, 2, 3, 5)
+    ]
+
+
+def test_the_papers_question_with_the_papers_numbers():
+    assert needed_per_class(75.06 - 72.55, 19, 7) == pytest.approx(6.8129, abs=1e-4)
+    assert needed_per_class(75.06 - 72.55, 19, 10) == pytest.approx(4.769, abs=1e-4)
+
+
+def test_convergence(root):
+    found = rows(tables(root, "convergence")["convergence"])
+
+    def curve(method):
+        seeds = [lines(root / f"{method}-s{seed}") for seed in (0, 1, 2)]
+        return {step: sum(seed[step]["miou"] for seed in seeds) / 3 for step in range(10, 61, 10)}
+
+    level = curve("base")[60]
+    expected = next(step for step, miou in curve("lmp").items() if miou >= level)
+    assert found["lmp"]["first step"] == str(expected)
+    assert float(found["lmp"]["faster than base"]) == pytest.approx(60 / expected)
+    assert found["base"]["first step"] == "60"
+    assert float(found["base"]["faster than base"]) == 1
+    assert float(found["lmp"]["final mIoU"]) == pytest.approx(100 * curve("lmp")[60])
+
+
+def test_the_baseline_is_as_fast_as_itself(tmp_path):
+    """Also where its curve was at its end's height before, and fell."""
+    write_lab(tmp_path, previews=False, seeds=(0,))
+    path = tmp_path / "base-s0/metrics.jsonl"
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    end = next(entry["miou"] for entry in entries if (entry["step"], entry["split"]) == (60, "val"))
+    changed = [{**entry, "miou": end} if (entry["step"], entry["split"]) == (30, "val") else entry for entry in entries]
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in changed))
+    found = rows(tables(tmp_path, "convergence")["convergence"])
+    assert (found["base"]["first step"], float(found["base"]["faster than base"])) == ("30", 1)
+    assert float(found["lmp"]["faster than base"]) == pytest.approx(30 / int(found["lmp"]["first step"]))
+
+
+def test_convergence_that_never_comes(tmp_path):
+    write_lab_run(tmp_path / "base", lab_config("base"), level=0.5, previews=False)
+    write_lab_run(tmp_path / "lmp", lab_config("lmp"), level=0.1, previews=False)
+    table = tables(tmp_path, "convergence")["convergence"]
+    assert table.rows[1][2].text == "never"
+
+
+def test_looks(root):
+    found = rows(tables(root, "looks")["looks"])
+    assert list(found) == list(LOOKS)
+    for look in LOOKS:
+        mean = {
+            method: sum(score(root / f"{method}-s{s}", lambda e, k=look: e["recall_per_look"][k]) for s in (0, 1, 2))
+            / 3
+            for method in ("base", "lmp")
+        }
+        assert float(found[look]["lmp"]) == pytest.approx(100 * mean["lmp"])
+        assert float(found[look]["Δ lmp"]) == pytest.approx(100 * (mean["lmp"] - mean["base"]))
+
+
+def test_rare_classes(root):
+    (sentence,) = rare_classes(statistics_of(root))
+    rare = [place for place, pixels in enumerate(PIXELS) if pixels < 0.01 * sum(PIXELS)]
+    assert len(rare) == 3
+    gains = [
+        sum(score(root / f"lmp-s{s}", lambda e, i=place: e["iou"][i]) for s in (0, 1, 2)) / 3
+        - sum(score(root / f"base-s{s}", lambda e, i=place: e["iou"][i]) for s in (0, 1, 2)) / 3
+        for place in rare
+    ]
+    better, of, worse, mean = re.search(r"on (\d) of (\d) and worse on (\d), by (\S+) points", sentence).groups()
+    assert (int(better), int(of), int(worse)) == (sum(gain > 0 for gain in gains), 3, sum(gain < 0 for gain in gains))
+    assert float(mean) == pytest.approx(100 * sum(gains) / 3, abs=0.005)
