@@ -153,7 +153,7 @@ def change_json(path, **changes):
         (lambda run: (run / "run.json").write_text("{"), "run.json: cannot be read"),
         (lambda run: (run / "run.json").write_text("[]"), "run.json: holds no settings"),
         (lambda run: change_json(run / "run.json", classes=None), "run.json: has no classes"),
-        (lambda run: change_json(run / "run.json", classes=[1]), "1 is no class"),
+        (lambda run: change_json(run / "run.json", classes=[1]), "1 is not a class"),
         (lambda run: change_json(run / "run.json", classes=[]), "the scores of step 10 do not fit the run's classes"),
         (lambda run: (run / "metrics.jsonl").write_text("x\ny\n"), "metrics.jsonl: line 1 is not JSON"),
     ],

@@ -132,7 +132,7 @@ def test_a_damaged_cache_is_not_read(root, tmp_path, monkeypatch, capsys, kind):
     damage(path, kind)
     same(class_index(opened(root), cache), truth)
     assert len(calls) == 2
-    assert "cannot be used, the index is built anew" in " ".join(capsys.readouterr().err.split())
+    assert "the cached index is invalid and will be rebuilt" in " ".join(capsys.readouterr().err.split())
     class_index(opened(root), cache)  # and the new one is good again
     assert len(calls) == 2
 
