@@ -61,7 +61,7 @@ def test_positions_are_spread_over_the_whole_region(tmp_path):
 
 def built_times(monkeypatch):
     calls = []
-    monkeypatch.setattr(module, "build", lambda dataset: calls.append(1) or build_index(dataset))
+    monkeypatch.setattr(module, "build_index", lambda dataset: calls.append(1) or build_index(dataset))
     return calls
 
 
