@@ -70,7 +70,7 @@ def test_a_class_that_is_none(tmp_path, entry):
     folder = write_lab_run(tmp_path / "run", lab_config(), previews=False)
     description = json.loads(folder.description.read_text())
     folder.description.write_text(json.dumps({**description, "classes": [entry]}))
-    with pytest.raises(UserError, match=r"run.json: .* is no (class|colour)"):
+    with pytest.raises(UserError, match=r"run.json: .* is not a (class|colour)"):
         read_run(folder.path)
 
 
