@@ -51,7 +51,7 @@ def test_a_subgroup_pools_by_itself(heard):
     ("job", "kind", "sentence"),
     [
         ("bad label", "ValueError", "target holds the label 77"),
-        ("bad shape", "ValueError", "target must have the shape"),
+        ("bad shape", "ValueError", "target must have shape"),
         ("bad setting", "TypeError", "m must be"),
     ],
 )

@@ -237,7 +237,7 @@ def test_second_derivative_is_refused():
     [
         ((2, 5, 4), (2, 32, 32), r"\(B, C, h, w\) and target \(B, H, W\), got \(2, 5, 4\)"),
         ((2, 5, 4, 4), (1, 32, 32), "got .* and .*1, 32, 32"),
-        ((2, 5, 40, 4), (2, 32, 32), "only be enlarged: .* is 40 high, .* is 32"),
+        ((2, 5, 40, 4), (2, 32, 32), "only be upsampled: .* is 40 high, .* is 32"),
         ((2, 5, 4, 40), (2, 32, 32), "is 40 wide"),
         ((2, 5, 0, 4), (2, 32, 32), "is 0 high"),
     ],

@@ -1,4 +1,4 @@
-"""Loss max-pooling for PyTorch: pixel losses pooled by the weights that maximise them."""
+"""Loss max-pooling for PyTorch: weight pixel losses by the weights that maximise their sum."""
 
 from losspool._version import __version__ as __version__
 from losspool.functional import cross_entropy, max_pool, pooling_weights, upsampled_cross_entropy

@@ -1,4 +1,4 @@
-"""``python -m losspool`` is the ``losspool`` command, for torchrun too."""
+"""Run the ``losspool`` command with ``python -m losspool``, for example under torchrun."""
 
 from losspool.cli import main
 

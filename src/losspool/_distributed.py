@@ -1,4 +1,4 @@
-"""Pooling over several processes: the collectives, and errors that every rank hears of."""
+"""Pooling across processes: collectives, and errors raised on every rank."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _MESSAGE_BYTES = 1024
 
 
 def resolve_group(scope: str, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
-    """The group that ``scope="global"`` pools over, or None where the batch of this process is all."""
+    """Return the group that ``scope="global"`` pools over, or None to pool this process's batch only."""
     if scope != "global" and group is None:
         return None
     initialised = dist.is_available() and dist.is_initialized()
     if group is not None:
         if scope != "global":
-            raise ValueError(f'a group is used by scope="global" only, and scope is {scope!r}')
+            raise ValueError(f'group is only used with scope="global", got scope={scope!r}')
         if not initialised:
-            raise ValueError(f"group={group!r} was given, but torch.distributed has no initialised process group")
+            raise ValueError(f"group={group!r} was given, but torch.distributed is not initialised")
     if scope != "global" or not initialised:
         return None
     group = dist.group.WORLD if group is None else group
     if dist.get_rank(group) < 0:
-        raise ValueError("this process is not a member of the group that it was asked to pool over")
+        raise ValueError("this process is not a member of the group to pool over")
     return group
 
 
 def gatherer(group: dist.ProcessGroup) -> Callable[[Tensor], Tensor]:
-    """A function that stacks every rank's tensor, in the same order on all of them."""
+    """Return a function that stacks the tensors of all ranks, in rank order on every rank."""
 
     def gather(tensor: Tensor) -> Tensor:
         tensor = tensor.contiguous()
@@ -44,11 +44,11 @@ def gatherer(group: dist.ProcessGroup) -> Callable[[Tensor], Tensor]:
 
 @contextmanager
 def shared_errors(group: dist.ProcessGroup | None, device: torch.device, fingerprint: list[str]) -> Iterator[None]:
-    """Raise an error of one rank on all of them, so that none waits for a rank that has left.
+    """Raise an error from any rank on all ranks, so that none waits for a rank that has left.
 
-    The same for ranks that disagree: the body appends to ``fingerprint`` what must be the same on
-    all. Reading the others' state makes the host wait, so this is done for CPU tensors alone; on
-    an accelerator the failing process ends, and the launcher ends the others.
+    Also raise if the ranks disagree: the body appends to ``fingerprint`` whatever must be equal on
+    all ranks. The exchange makes the host wait for the device, so it only runs for CPU tensors. On
+    an accelerator the failing process exits and the launcher stops the others.
     """
     if group is None or device.type != "cpu":
         yield
@@ -56,7 +56,7 @@ def shared_errors(group: dist.ProcessGroup | None, device: torch.device, fingerp
     error: Exception | None = None
     try:
         yield
-    except Exception as caught:  # whatever it is: the others must hear of it
+    except Exception as caught:  # any error: the other ranks must raise too
         error = caught
     texts = _exchange(str(error) if error else ", ".join(fingerprint), failed=error is not None, group=group)
     if error:
@@ -69,7 +69,7 @@ def shared_errors(group: dist.ProcessGroup | None, device: torch.device, fingerp
 
 
 def _exchange(text: str, *, failed: bool, group: dist.ProcessGroup) -> list[tuple[bool, str]]:
-    """Every rank's text, and whether it is an error."""
+    """Return for each rank whether it failed, and its text."""
     message = text.encode()[:_MESSAGE_BYTES]
     report = torch.zeros(_MESSAGE_BYTES + 1, dtype=torch.uint8)
     report[0] = int(failed)

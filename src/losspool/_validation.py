@@ -1,4 +1,4 @@
-"""Checks at the public boundary. Every message names what was received."""
+"""Argument checks for the public functions. Every message includes the received value."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from losspool.stats import PoolingStats
 SCOPES = ("image", "batch", "global")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _WITHOUT_FLOAT64 = ("mps",)
-"""Devices whose tensors cannot have it. The pooling is solved in it."""
-_LARGE = 2**62  # more than any number of pixels, and as an exponent infinite
+"""Devices without float64, which the solver needs."""
+_LARGE = 2**62  # exceeds any pixel count; as an exponent, effectively infinite
 
 
 def check_p(p: Any) -> float:
@@ -26,15 +26,15 @@ def check_p(p: Any) -> float:
 
 
 def check_m(m: Any) -> tuple[float, bool]:
-    """The value of m and whether it is a share of the pixels."""
+    """Return m as a float, and whether it is a fraction of the pixels."""
     if isinstance(m, bool) or not isinstance(m, int | float):
         raise TypeError(
-            f"m must be a float in (0, 1] (a share of the pixels) or an int >= 1 (their number), "
+            f"m must be a float in (0, 1] (a fraction of the pixels) or an int >= 1 (a number of pixels), "
             f"got {m!r} of type {type(m).__name__}"
         )
     share = isinstance(m, float)
     if share and not 0 < m <= 1:
-        raise ValueError(f"m as a float is a share of the valid pixels in (0, 1], got {m!r}; write a count as an int")
+        raise ValueError(f"m as a float is a fraction of the pixels in (0, 1], got {m!r}; pass a count as an int")
     if not share and m < 1:
         raise ValueError(f"m as an int is a number of pixels and must be at least 1, got {m!r}")
     return float(m if share else min(m, _LARGE)), share
@@ -49,7 +49,7 @@ def check_scope(scope: Any, pixel_dims: int, shape: torch.Size, what: str) -> No
     check_scope_name(scope)
     if scope == "image" and pixel_dims < 1:
         raise ValueError(
-            f'scope="image" pools the pixels of each image, but {what} of shape {tuple(shape)} has none; '
+            f'scope="image" pools the pixels of each image, but {what} of shape {tuple(shape)} has no pixel axes; '
             f'use scope="batch" to pool over the batch'
         )
 
@@ -58,7 +58,7 @@ def check_losses(losses: Any, mask: Any) -> None:
     if not isinstance(losses, Tensor):
         raise TypeError(f"losses must be a tensor, got {type(losses).__name__}")
     if losses.dtype not in FLOATS:
-        raise TypeError(f"losses must be of a floating-point dtype of 16 to 64 bits, got {losses.dtype}")
+        raise TypeError(f"losses must have a floating-point dtype of 16 to 64 bits, got {losses.dtype}")
     _check_float64("losses", losses)
     if losses.ndim == 0:
         raise ValueError("losses must have at least one dimension, got a scalar tensor")
@@ -78,13 +78,13 @@ def _check_float64(name: str, value: Tensor) -> None:
 
 
 def check_non_negative(losses: Tensor, what: str) -> None:
-    """Raise on the CPU; assert asynchronously where looking would make the host wait."""
+    """Raise on the CPU; elsewhere assert asynchronously, because reading values would make the host wait."""
     if losses.numel() == 0:
         return
     if not host.host_may_look(losses):
         torch._assert_async((~(losses < 0)).all(), f"losspool: {what} must not be negative")
         return
-    if bool(torch.lt(losses, 0.0, out=torch.empty_like(losses)).sum()):  # a NaN is the result's concern
+    if bool(torch.lt(losses, 0.0, out=torch.empty_like(losses)).sum()):  # NaN passes: it shows in the result
         raise ValueError(f"{what} must not be negative, got {float(losses[losses < 0][0])!r}")
 
 
@@ -96,7 +96,7 @@ def check_logits(input: Any, target: Any) -> None:
         raise TypeError(f"input must hold logits of a floating-point dtype of 16 to 64 bits, got {input.dtype}")
     _check_float64("input", input)
     if input.ndim < 2:
-        raise ValueError(f"input must have the shape (B, C, ...), got {tuple(input.shape)}")
+        raise ValueError(f"input must have shape (B, C, ...), got {tuple(input.shape)}")
     if target.is_floating_point():
         raise TypeError(
             f"target must hold class indices, got {target.dtype}; class-probability targets are not supported"
@@ -104,7 +104,7 @@ def check_logits(input: Any, target: Any) -> None:
     if target.dtype == torch.bool or target.is_complex():
         raise TypeError(f"target must hold class indices of an integer dtype, got {target.dtype}")
     if input.shape[1] == 0:
-        raise ValueError(f"input must have at least one class, got the shape {tuple(input.shape)}")
+        raise ValueError(f"input must have at least one class, got shape {tuple(input.shape)}")
     _check_device(target, "target", input, "input")
 
 
@@ -112,21 +112,20 @@ def check_target_shape(input: Tensor, target: Tensor) -> None:
     expected = (input.shape[0], *input.shape[2:])
     if tuple(target.shape) != expected:
         raise ValueError(
-            f"target must have the shape {expected} for an input of shape {tuple(input.shape)}, "
-            f"got {tuple(target.shape)}"
+            f"target must have shape {expected} for an input of shape {tuple(input.shape)}, got {tuple(target.shape)}"
         )
 
 
 def check_enlargement(input: Tensor, target: Tensor, align_corners: Any) -> None:
     if input.ndim != 4 or target.ndim != 3 or input.shape[0] != target.shape[0]:
         raise ValueError(
-            f"input must have the shape (B, C, h, w) and target (B, H, W), "
+            f"input must have shape (B, C, h, w) and target (B, H, W), "
             f"got {tuple(input.shape)} and {tuple(target.shape)}"
         )
     for name, coarse, fine in (("high", input.shape[2], target.shape[1]), ("wide", input.shape[3], target.shape[2])):
         if not 1 <= coarse <= fine:
             raise ValueError(
-                f"logits can only be enlarged: input of shape {tuple(input.shape)} is {coarse} {name}, "
+                f"logits can only be upsampled: input of shape {tuple(input.shape)} is {coarse} {name}, "
                 f"target of shape {tuple(target.shape)} is {fine}"
             )
     check_align_corners(align_corners)
@@ -147,7 +146,7 @@ def check_options(
     if weight is not None:
         check_class_weight(weight)
         if weight.shape != (classes,):
-            raise ValueError(f"weight must have the shape ({classes},), one per class, got {tuple(weight.shape)}")
+            raise ValueError(f"weight must have shape ({classes},), one entry per class, got {tuple(weight.shape)}")
         _check_device(weight, "weight", input, "input")
     check_labels(target.long(), classes, ignore_index)
 
@@ -156,13 +155,13 @@ def check_ignore_index(ignore_index: Any) -> None:
     if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
         raise TypeError(f"ignore_index must be an int, got {ignore_index!r} of type {type(ignore_index).__name__}")
     if not -(2**63) <= ignore_index < 2**63:
-        raise ValueError(f"ignore_index must fit into 64 bits, got {ignore_index!r}")
+        raise ValueError(f"ignore_index must fit in a 64-bit integer, got {ignore_index!r}")
 
 
 def check_stats(stats: Any) -> None:
     if stats is not None and not isinstance(stats, PoolingStats):
         got = stats.__name__ if isinstance(stats, type) else type(stats).__name__
-        raise TypeError(f"stats must be an instance, losspool.PoolingStats(), got {got}")
+        raise TypeError(f"stats must be an instance of losspool.PoolingStats, got {got}")
 
 
 def check_smoothing(label_smoothing: Any) -> None:
@@ -177,21 +176,21 @@ def check_class_weight(weight: Any) -> None:
         got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"weight must be a floating-point tensor, got {got}")
     if weight.ndim != 1:
-        raise ValueError(f"weight must have one dimension, with an entry per class, got {tuple(weight.shape)}")
+        raise ValueError(f"weight must have one dimension, one entry per class, got {tuple(weight.shape)}")
     if weight.requires_grad:
-        raise ValueError("weight requires grad, but class weights are constants of this loss; pass weight.detach()")
+        raise ValueError("weight requires grad, but this loss treats class weights as constants; pass weight.detach()")
     check_non_negative(weight, "class weights")
     if host.host_may_look(weight) and not bool(weight.isfinite().all()):
         raise ValueError(f"class weights must be finite, got {float(weight[~weight.isfinite()][0])!r}")
 
 
 def check_labels(target: Tensor, classes: int, ignore_index: int) -> None:
-    """Every label must be a class or ``ignore_index``; see ``check_non_negative`` for how it tells."""
+    """Check that every label is a class or ``ignore_index``; raise or assert as ``check_non_negative`` does."""
     if target.numel() == 0:
         return
     if not host.host_may_look(target):
         valid = (target == ignore_index) | ((target >= 0) & (target < classes))
-        torch._assert_async(valid.all(), f"losspool: target holds a label outside [0, {classes}) and not ignore_index")
+        torch._assert_async(valid.all(), f"losspool: target has labels outside [0, {classes}) other than ignore_index")
         return
     low, high = (int(bound) for bound in target.aminmax())
     if low >= 0 and high < classes:

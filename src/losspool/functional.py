@@ -1,4 +1,4 @@
-"""The public functions: check the arguments once, then call an autograd function."""
+"""The public functions: validate the arguments once, then call an autograd function."""
 
 from __future__ import annotations
 
@@ -25,39 +25,41 @@ def cross_entropy(
     group: dist.ProcessGroup | None = None,
     stats: PoolingStats | None = None,
 ) -> Tensor:
-    r"""Cross-entropy, pooled over pixels by the weights that maximise it.
+    r"""Cross-entropy, pooled over pixels with the weights that maximise it.
 
     .. math::
         L = \max_w \sum_u w(u)\,\ell(u) \quad\text{with}\quad
         \|w\|_p \le n^{-1/q},\; \|w\|_\infty \le \tau = n^{-1/q} m^{-1/p},\; q = p/(p-1)
 
-    with :math:`\ell(u)` the cross-entropy of pixel u and n the number of valid pixels
+    where :math:`\ell(u)` is the cross-entropy of pixel u and n is the number of valid pixels
     (Eq. 4 and 5 of Rota Bulò et al., "Loss Max-Pooling for Semantic Image Segmentation", 2017).
 
     Convention:
-        ``input`` holds logits, ``target`` class indices. A pixel's loss is exactly what
-        ``F.cross_entropy(..., reduction="none")`` gives, class weight and smoothing included;
-        nothing is divided by a sum of class weights. Pixels labelled ``ignore_index`` are void:
-        they count nowhere, and their gradient is zero whatever their logits are. Without a
-        valid pixel the loss is 0, attached to the graph, with a zero gradient. Half-precision
-        logits give a float32 loss. A loss that is not finite makes the result not finite.
-        The gradient is w*·∂ℓ; there is no second derivative.
+        ``input`` holds logits and ``target`` holds class indices. A pixel's loss equals
+        ``F.cross_entropy(..., reduction="none")``, including class weights and smoothing. The
+        result is not divided by the sum of class weights. Pixels labelled ``ignore_index`` are
+        void: they do not count, and their gradient is zero whatever their logits. Without any
+        valid pixel the loss is 0, attached to the graph, with zero gradient. Half-precision
+        logits give a float32 loss. A non-finite pixel loss gives a non-finite result.
+        The gradient is w*·∂ℓ; second derivatives are not supported.
 
     Args:
         input: logits of shape (B, C, ...), any number of trailing dimensions.
         target: class indices of shape (B, ...), any integer dtype.
-        p: from 1 (only the hardest pixels count) to ``math.inf`` (all count alike).
-        m: how many pixels the weights spread over at least: a float in (0, 1] is a share of
-            the valid pixels, an int >= 1 their number (never below one pixel, capped at n).
-        weight: class weights of shape (C,), not negative.
-        ignore_index: the label of void pixels.
-        label_smoothing: in [0, 1].
-        scope: ``"image"`` pools each element of the batch by itself and averages over those
-            with a valid pixel; ``"batch"`` pools the batch as one; ``"global"`` pools the
-            batches of all ranks of ``group`` as one, so that k processes under DDP step like
-            one with the whole batch (without a process group it is ``"batch"``).
-        group: the process group of ``scope="global"``; the default group if None.
-        stats: filled with α, τ, counts, weights and the arg-max prediction.
+        p: norm exponent, from 1 (only the hardest pixels count) to ``math.inf`` (all pixels
+            count equally).
+        m: minimum number of pixels that share the weight. A float in (0, 1] is a fraction of
+            the valid pixels; an int >= 1 is a number of pixels. Clamped to [1, n].
+        weight: non-negative class weights of shape (C,).
+        ignore_index: label of void pixels.
+        label_smoothing: smoothing in [0, 1], as in ``F.cross_entropy``.
+        scope: ``"image"`` pools each image separately and averages over the images that have a
+            valid pixel. ``"batch"`` pools the whole batch at once. ``"global"`` pools the
+            batches of all ranks in ``group`` at once, so that k DDP processes take the same
+            step as one process with the full batch; without a process group it equals
+            ``"batch"``.
+        group: process group for ``scope="global"`` (default: the default group).
+        stats: filled in with α, τ, counts, weights and the arg-max prediction.
 
     Returns:
         A scalar: float64 for float64 logits, else float32.
@@ -96,23 +98,23 @@ def upsampled_cross_entropy(
     stats: PoolingStats | None = None,
     align_corners: bool = False,
 ) -> Tensor:
-    r"""Pooled cross-entropy of coarse logits, enlarged bilinearly to the labels' size on the way.
+    r"""Pooled cross-entropy of coarse logits, upsampled bilinearly to the size of the labels.
 
     .. math:: L = \text{cross\_entropy}(\text{interpolate}(\text{input}, (H, W)), \text{target})
 
     Convention:
-        The value and the gradient are those of ``F.interpolate(input, target.shape[1:],
+        Value and gradient equal those of ``F.interpolate(input, target.shape[1:],
         mode="bilinear", align_corners=align_corners)`` followed by :func:`cross_entropy`, up to
-        rounding. But no more than a strip of full-size logits is ever held: one pass stores a
-        loss per pixel, the weights are found, a second pass recomputes the logits and
-        accumulates the gradient.
+        rounding. Full-size logits are never stored: only one strip of rows exists at a time.
+        A first pass stores one loss per pixel. After the weights are solved, a second pass
+        recomputes the logits and accumulates the gradient.
 
     Args:
         input: logits of shape (B, C, h, w).
         target: class indices of shape (B, H, W) with H >= h and W >= w.
         align_corners: as in ``F.interpolate``.
         p, m, weight, ignore_index, label_smoothing, scope, group, stats: see
-            :func:`cross_entropy`; the prediction in ``stats`` has the size of the target.
+            :func:`cross_entropy`. The prediction in ``stats`` has the shape of ``target``.
 
     Returns:
         A scalar: float64 for float64 logits, else float32.
@@ -147,20 +149,20 @@ def max_pool(
     group: dist.ProcessGroup | None = None,
     stats: PoolingStats | None = None,
 ) -> Tensor:
-    r"""Any per-pixel loss, pooled by the weights that maximise it.
+    r"""Pool any per-pixel loss with the weights that maximise it.
 
     .. math::
         L = \max_w \sum_u w(u)\,\ell(u) \quad\text{with}\quad
         \|w\|_p \le n^{-1/q},\; \|w\|_\infty \le \tau = n^{-1/q} m^{-1/p},\; q = p/(p-1)
 
     Convention:
-        Losses are not negative. ``mask`` is True where a pixel counts; a masked loss may hold
-        anything. Half-precision losses give a float32 result. For the rest see
+        Losses must be non-negative. ``mask`` is True where a pixel counts; losses elsewhere may
+        hold any value. Half-precision losses give a float32 result. Otherwise as
         :func:`cross_entropy`.
 
     Args:
-        losses: shape (B, ...); for ``scope="batch"`` and ``"global"`` (B,) will do.
-        mask: bool, the shape of ``losses``; all pixels count if None.
+        losses: losses of shape (B, ...). Shape (B,) requires ``scope="batch"`` or ``"global"``.
+        mask: bool tensor of the shape of ``losses`` (default: all pixels count).
         p, m, scope, group, stats: see :func:`cross_entropy`.
 
     Returns:
@@ -186,15 +188,15 @@ def pooling_weights(
     scope: str = "image",
     group: dist.ProcessGroup | None = None,
 ) -> Tensor:
-    r"""The optimal weights w* of every pixel, detached, in the shape of ``losses``.
+    r"""Return the optimal weight w* of every pixel, detached, in the shape of ``losses``.
 
     .. math:: w^*(u) = \tau \min(1, (\ell(u)/\alpha^*)^{q-1})
 
     Convention:
-        Each pool's weights are its own: the average that ``scope="image"`` takes over images is
-        not in them. A zero loss gets weight 0, except at p = ∞ or m = n, where every valid
-        pixel gets 1/n. At p = 1 the losses equal to the ⌈m⌉-th largest share what the larger
-        ones leave. Masked pixels get 0.
+        Weights are per pool: they do not include the average over images that
+        ``scope="image"`` takes. A zero loss gets weight 0, except at p = ∞ or m = n, where
+        every valid pixel gets 1/n. At p = 1 the losses equal to the ⌈m⌉-th largest split the
+        weight that the larger losses leave. Masked pixels get 0.
 
     Args:
         losses, p, m, mask, scope, group: see :func:`max_pool`.

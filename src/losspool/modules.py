@@ -1,4 +1,4 @@
-"""The public functions as modules: each stores its settings and makes one call."""
+"""The public functions as modules: each stores its settings and calls its function."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class _Pooling(nn.Module):
 
 
 class CrossEntropyLoss(_Pooling):
-    """:func:`losspool.cross_entropy` as a module, in the place of ``nn.CrossEntropyLoss``.
+    """Module form of :func:`losspool.cross_entropy`; use it in place of ``nn.CrossEntropyLoss``.
 
-    ``weight`` is a buffer: it moves with the module and is saved with its state.
+    ``weight`` is a buffer: it moves with the module and is part of its state dict.
 
     Example:
         >>> import torch, losspool
@@ -69,7 +69,7 @@ class CrossEntropyLoss(_Pooling):
 
 
 class UpsampledCrossEntropyLoss(CrossEntropyLoss):
-    """:func:`losspool.upsampled_cross_entropy` as a module, for coarse logits.
+    """Module form of :func:`losspool.upsampled_cross_entropy`, for coarse logits.
 
     Example:
         >>> import torch, losspool
@@ -112,7 +112,7 @@ class UpsampledCrossEntropyLoss(CrossEntropyLoss):
 
 
 class LossMaxPooling(_Pooling):
-    """:func:`losspool.max_pool` as a module: put it behind any per-pixel loss.
+    """Module form of :func:`losspool.max_pool`; apply it to any per-pixel loss.
 
     Example:
         >>> import torch, losspool

@@ -1,9 +1,9 @@
-"""Algorithm 1 of the paper, literally: sort, walk, stop. Float64, for tests and benchmarks only.
+"""Algorithm 1 of the paper, transcribed literally: sort, walk, stop. Float64, for tests and benchmarks only.
 
-The one liberty: the running sum a_i = Σ ℓ^q is kept as its logarithm, because near p = 1 the
-plain sum overflows or underflows even in float64. Below p = 1.001 (and above 1) it loses digits
-itself: q times a rounded logarithm is all that is left of the losses. Index slips of the paper's text are listed in
-``docs/derivation.md``; this follows the algorithm box, which is right for p > 1.
+One deviation: the running sum a_i = Σ ℓ^q is kept as its logarithm, because near p = 1 the plain
+sum overflows or underflows even in float64. For 1 < p < 1.001 this version loses digits too: it
+sees each loss only as q times a rounded logarithm. ``docs/derivation.md`` lists the index slips in
+the paper's text. This code follows the algorithm box, which is correct for p > 1.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor
 
 class Reference(NamedTuple):
     value: float
-    weights: Tensor  # float64, in the order of the losses given
+    weights: Tensor  # float64, in the order of the input losses
     alpha: float
     tau: float
 
 
 def pool(losses: Tensor, *, p: float, m: float) -> Reference:
-    """Pool one set of valid, finite, non-negative losses; ``m`` is a number of pixels in [1, n]."""
+    """Pool one set of valid, finite, non-negative losses. ``m`` is a number of pixels in [1, n]."""
     losses = losses.detach().double().flatten()
     n = losses.numel()
     if n == 0:
@@ -39,7 +39,7 @@ def pool(losses: Tensor, *, p: float, m: float) -> Reference:
 
 
 def _walk(losses: Tensor, p: float, m: float) -> tuple[float, Tensor]:
-    """α* for p > 1, and the factors (ℓ/α*)^(q-1) of the unsaturated losses."""
+    """Return α* for p > 1, and the factors (ℓ/α*)^(q-1) of the unsaturated losses."""
     n, q = losses.numel(), p / (p - 1)
     largest = losses.max()
     if largest == 0:
@@ -49,7 +49,7 @@ def _walk(losses: Tensor, p: float, m: float) -> tuple[float, Tensor]:
     c = m - n + torch.arange(1, n + 1, dtype=torch.float64)
     rising = (c > 0) & (c.clamp(min=0).log() + z > log_a)  # η_i > 0
     stop = int(rising.int().argmax()) if rising.any() else n
-    # stop counts the losses below J*; a_{i-1} and c_{i-1} of the paper are those after `stop` losses.
+    # stop is the number of losses below J*; the paper's a_{i-1} and c_{i-1} are the values after `stop` losses.
     log_t = float(log_a[stop - 1] - c[stop - 1].log()) if stop else -math.inf
     alpha = float(largest) * math.exp(log_t / q)
     if alpha == 0:
@@ -58,7 +58,7 @@ def _walk(losses: Tensor, p: float, m: float) -> tuple[float, Tensor]:
 
 
 def _select(losses: Tensor, p: float, m: float) -> tuple[float, Tensor]:
-    """p = 1: v, the ⌈m⌉-th largest loss; those equal to v share what the larger ones leave."""
+    """Return v, the ⌈m⌉-th largest loss, for p = 1. Losses equal to v split the weight that larger ones leave."""
     v = losses.sort(descending=True).values[math.ceil(m) - 1]
     left = (m - int((losses > v).sum())) / int((losses == v).sum())
     return float(v), ((losses == v) & (v > 0)).double() * left

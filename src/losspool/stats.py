@@ -1,4 +1,4 @@
-"""What a pooling call found out, for those who want to see whether it does anything."""
+"""Statistics of one pooling call, for inspection and logging."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from torch import Tensor
 
 @dataclass(eq=False)
 class PoolingStats:
-    """Pass one as ``stats=``; the call fills it. Every tensor is detached; nothing is solved twice.
+    """Statistics that a call fills in when passed as ``stats=``.
 
-    A *pool* is an image for ``scope="image"``, and the whole batch otherwise; ``B`` below counts
-    pools. An image without a valid pixel has ``valid`` 0, ``tau`` 0 and ``alpha`` 0.
+    All tensors are detached. Collecting them does not solve the pooling a second time.
+
+    A *pool* is one image for ``scope="image"`` and the whole batch otherwise. ``B`` below is the
+    number of pools. An image without valid pixels has ``valid``, ``tau`` and ``alpha`` equal to 0.
 
     Example:
         >>> import torch, losspool
@@ -23,15 +25,15 @@ class PoolingStats:
     """
 
     alpha: Tensor | None = None
-    """(B,), float64: losses above α* are saturated; 0 where every positive loss is."""
+    """(B,), float64: α*. Losses above it are saturated; 0 if every positive loss is saturated."""
     tau: Tensor | None = None
-    """(B,), float64: τ, the largest weight there can be."""
+    """(B,), float64: τ, the upper bound on a weight."""
     valid: Tensor | None = None
     """(B,), int64: n, the number of valid pixels."""
     saturated: Tensor | None = None
-    """(B,), int64: how many pixels have the weight τ. Under ``scope="global"``: of this rank's."""
+    """(B,), int64: number of pixels with weight τ. With ``scope="global"``, pixels of this rank only."""
     weights: Tensor | None = None
-    """w* in the shape of the target or losses; 0 where void. Each pool's own: the average over
-    images that ``scope="image"`` takes is not in it."""
+    """w* in the shape of the target or losses; 0 for void pixels. Weights are per pool: they do not
+    include the average over images that ``scope="image"`` takes."""
     prediction: Tensor | None = None
-    """The arg-max class in the shape of the target, int64; None where no logits were read."""
+    """Arg-max class in the shape of the target, int64; None for calls that take losses."""

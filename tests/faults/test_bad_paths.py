@@ -35,7 +35,7 @@ def with_path(folder, part, key, value):
         ("data", "root", "the root of the data"),
         ("data", "train", "no such folder"),
         ("data", "val", "no such folder"),
-        ("model", "weights", "there is no such file of weights"),
+        ("model", "weights", "no such weights file"),
     ],
 )
 def test_in_a_recipe(tmp_path, command, path, part, key, told):

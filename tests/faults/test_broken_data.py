@@ -224,7 +224,7 @@ def test_nothing_but_broken_images_is_an_error(tmp_path, workers):
     for path in (root / "images" / "train").iterdir():
         break_file(path)
     stream = DrawStream(sampler, batch=2, accumulate=1, rank=0, ranks=1, first=0, last=3)
-    with pytest.raises(UserError, match=r"train: not one image can be read; .*\.png: the image cannot be decoded"):
+    with pytest.raises(UserError, match=r"train: no image can be read; .*\.png: the image cannot be decoded"):
         next(crop_loader(dataset, AUGMENTATION, stream, workers=workers, lag=9, skip_broken=True))
 
 

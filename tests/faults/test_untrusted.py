@@ -84,7 +84,7 @@ def test_a_cache_with_code(tmp_path, mark, capsys):
     (cache,) = (tmp_path / "cache").iterdir()
     cache.write_bytes(pickle.dumps(Payload(mark)))
     train(recipe, tmp_path / "second")
-    assert "cannot be used, the index is built anew" in capsys.readouterr().err
+    assert "the cached index is invalid and will be rebuilt" in capsys.readouterr().err
 
 
 def tagged(mark):
@@ -186,7 +186,7 @@ def test_odd_names_show_as_text_and_stay_inside(tmp_path, command):
 def test_a_list_cannot_name_an_image_elsewhere(tmp_path, command):
     root = write_folder(tmp_path / "data", "train", count=1)
     (root / "all.txt").write_text("train/000\n../../outside\n")
-    assert_mistake(command("data", "check", "folder", root, "--split", "all"), "leads out of the folder")
+    assert_mistake(command("data", "check", "folder", root, "--split", "all"), "points outside the folder")
 
 
 def test_a_zip_bomb_of_a_checkpoint_is_no_checkpoint(tmp_path, command):

@@ -1,4 +1,4 @@
-"""The autograd functions behind ``losspool.functional``. Nothing here checks its arguments."""
+"""The autograd functions behind ``losspool.functional``. They do not validate their arguments."""
 
 from losspool.ops.cross_entropy import Enlargement, PixelLoss, pooled_cross_entropy
 from losspool.ops.logits import enlarged_strips, working_dtype

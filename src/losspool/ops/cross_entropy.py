@@ -1,10 +1,11 @@
-"""Cross-entropy pooled from logits to scalar in one autograd function.
+"""Pooled cross-entropy, from logits to scalar, in one autograd function.
 
 ``F.cross_entropy`` keeps the log-probabilities of every pixel and class for the backward pass.
-Here nothing of that size outlives a block of pixels: the forward pass keeps one weight per
-pixel, and the backward pass computes the softmax again while writing the gradient.
+Here no buffer of that size outlives a block of pixels: the forward pass keeps one weight per
+pixel, and the backward pass recomputes the softmax while it writes the gradient.
 
-A compiler fuses the whole tensor's work by itself; for it the same is written without blocks.
+Under ``torch.compile`` a version without blocks runs instead, because the compiler fuses the
+operations on the whole tensor.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from losspool.solver import host
 
 
 class PixelLoss(NamedTuple):
-    """How a pixel's loss comes from its logits, as ``F.cross_entropy`` names it."""
+    """The options of the per-pixel loss, named as in ``F.cross_entropy``."""
 
     ignore_index: int
     label_smoothing: float
 
 
 class Enlargement(NamedTuple):
-    """The size that coarse logits are enlarged to before the loss."""
+    """The size to which coarse logits are upsampled before the loss."""
 
     height: int
     width: int
@@ -38,7 +39,7 @@ class Enlargement(NamedTuple):
 
 
 Result = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
-"""The loss, w*, α, τ, n, and the arg-max prediction if it was asked for."""
+"""The loss, w*, α, τ, n, and the arg-max prediction if requested."""
 
 
 def pooled_cross_entropy(
@@ -50,7 +51,7 @@ def pooled_cross_entropy(
     setting: Setting,
     predict: bool,
 ) -> Result:
-    """Pool the cross-entropy of logits (B, C, N), or with an enlargement (B, C, h, w), and labels (B, N)."""
+    """Pool the cross-entropy of logits (B, C, N), or (B, C, h, w) with ``enlargement``, and labels (B, N)."""
     if not torch.compiler.is_compiling():
         return _BlockwiseCrossEntropy.apply(logits, target, class_weight, pixel, enlargement, setting, predict)
     if enlargement is not None:
@@ -75,7 +76,7 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
     ) -> Result:
         source = _source(logits, enlargement)
         losses, prediction, ctx.clean = _read_losses(source, target, class_weight, pixel, predict)
-        del source  # its buffers, before the solver takes its own
+        del source  # free its buffers before the solver allocates its own
         pooled = pool(losses if setting.per_image else losses.view(1, -1), setting)
         loss, factor = combine(pooled, setting)
         ctx.save_for_backward(logits, target, pooled.weights, factor, class_weight)
@@ -96,7 +97,7 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
             block, labels = source.read(place), target[place.images, place.pixels].long()
             factors = weights[place.images, place.pixels] * (scale if scale.shape[0] == 1 else scale[place.images])
             hard, soft, total = _shares(factors, labels, class_weight, pixel=ctx.pixel, classes=block.shape[1])
-            indices = labels.clamp(0, block.shape[1] - 1).unsqueeze(1)  # for void any class: its share is 0
+            indices = labels.clamp(0, block.shape[1] - 1).unsqueeze(1)  # any class for void pixels: their share is 0
             softmax = torch.softmax(block, 1, out=source.scratch.second(block.shape))
             gradient = torch.mul(softmax, total, out=source.destination(place, result))
             gradient.scatter_add_(1, indices, -hard)
@@ -120,7 +121,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
         predict: bool,
     ) -> Result:
         block = logits.to(working_dtype(logits))
-        # The compiler finds these two inside the cross-entropy as well and computes them once.
+        # The cross-entropy computes these two as well; the compiler merges them.
         peak = block.amax(1, keepdim=True)
         log_sum = (block - peak).exp().sum(1, keepdim=True).log()
         losses = _pixel_losses(block, target, class_weight, pixel) - (target == pixel.ignore_index).to(block.dtype)
@@ -142,7 +143,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
         hard, soft, total = _shares(
             factors.view(target.shape), target, class_weight, pixel=ctx.pixel, classes=block.shape[1]
         )
-        # Labels and classes compare as floats here: unlike a scatter and int64, they vectorise.
+        # Compare labels and classes as floats: unlike a scatter or an int64 comparison, this vectorises.
         labels = target.to(block.dtype).unsqueeze(1)
         classes = torch.arange(block.shape[1], dtype=block.dtype, device=block.device).view(1, -1, 1)
         gradient = ((block - peak) - log_sum).exp() * total - torch.where(classes == labels, hard, 0.0)
@@ -162,10 +163,10 @@ def _finish(ctx: Any, loss: Tensor, pooled: Pooled, prediction: Tensor | None) -
 def _read_losses(
     source: FullLogits | CoarseLogits, target: Tensor, class_weight: Tensor | None, pixel: PixelLoss, predict: bool
 ) -> tuple[Tensor, Tensor | None, bool]:
-    """Every pixel's loss, -1 where void; its arg-max class on request; whether all logits are known to be good.
+    """Return each pixel's loss (-1 if void), its arg-max class if requested, and whether no log-softmax is NaN.
 
-    A void pixel's logits may hold anything. If one is not a number, neither is its softmax, and
-    0 times that in the backward pass is not 0.
+    A void pixel's logits may hold any value. If one is NaN, so is the softmax, and multiplying it
+    by 0 in the backward pass does not give 0.
     """
     losses = torch.empty(target.shape, dtype=source.scratch.dtype, device=target.device)
     prediction = torch.empty_like(target, dtype=torch.int64) if predict else None
@@ -174,7 +175,7 @@ def _read_losses(
         block, labels = source.read(place), target[place.images, place.pixels].long()
         logs = source.scratch.second(block.shape)
         pixel_losses = _pixel_losses(block, labels, class_weight, pixel, logs)
-        # The solver wants a void pixel negative, and its loss is 0 so far.
+        # The solver expects a negative loss for void pixels; so far it is 0.
         void = torch.eq(labels, pixel.ignore_index, out=torch.empty_like(pixel_losses))
         torch.sub(pixel_losses, void, out=losses[place.images, place.pixels])
         clean = clean and not bool(logs[:, 0].sum().isnan())
@@ -190,7 +191,7 @@ def _source(logits: Tensor, enlargement: Enlargement | None) -> FullLogits | Coa
 def _pixel_losses(
     block: Tensor, labels: Tensor, class_weight: Tensor | None, pixel: PixelLoss, logs: Tensor | None = None
 ) -> Tensor:
-    """(b, C, n) logits to (b, n) losses, 0 where void; their log-softmax is left in ``logs``."""
+    """Map (b, C, n) logits to (b, n) losses, 0 for void pixels. The log-softmax is written to ``logs``."""
     logs = torch.log_softmax(block, 1, out=logs)
     weight = None if class_weight is None else class_weight.to(block.dtype)
     hard = F.nll_loss(logs, labels, weight, ignore_index=pixel.ignore_index, reduction="none")
@@ -204,11 +205,11 @@ def _pixel_losses(
 def _shares(
     factors: Tensor, labels: Tensor, class_weight: Tensor | None, *, pixel: PixelLoss, classes: int
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """What the gradient Σ factors·∂ℓ is made of, per pixel and before the softmax.
+    """Return the per-pixel coefficients (hard, soft, total) of the gradient Σ factors·∂ℓ.
 
-    With a = factor, ε the smoothing and c the class weights, ∂ℓ/∂logits times a is
-    total·softmax - hard·onehot(y) - soft, with hard = a·(1-ε)·c_y of shape (b, 1, n),
-    soft = a·ε·c/C of shape (b, C, n), None without smoothing, and total = hard + Σ soft.
+    Let a be the factor, ε the smoothing and c the class weights. Then a·∂ℓ/∂logits is
+    total·softmax - hard·onehot(y) - soft, where hard = a·(1-ε)·c_y has shape (b, 1, n),
+    soft = a·ε·c/C has shape (b, C, n) (None without smoothing), and total = hard + Σ soft.
     """
     factors = factors.unsqueeze(1)
     hard = (1.0 - pixel.label_smoothing) * factors

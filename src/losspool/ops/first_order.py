@@ -1,4 +1,4 @@
-"""A first derivative that says so when somebody asks for the second."""
+"""Raise a clear error when a second derivative is requested."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 
 def first_order(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """Decorate the ``backward`` of a function whose first saved tensor is its differentiable input.
+    """Decorate a ``backward`` whose first saved tensor is the function's differentiable input.
 
     ``once_differentiable`` is not enough: for a constant incoming gradient it returns a tensor
-    without a graph, and the caller learns nothing of the reason.
+    without a graph, and the resulting error does not mention the cause.
     """
 
     @functools.wraps(backward)
@@ -36,6 +36,6 @@ class _RefuseSecondDerivative(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_: Any) -> tuple[None, None]:
         raise RuntimeError(
-            "losspool has no second derivative: the optimal weights are constants of its gradient, "
-            "and differentiating it again would leave out how they change with the losses"
+            "losspool has no second derivative: its gradient treats the optimal weights as constants, "
+            "so differentiating it again would ignore how they change with the losses"
         )

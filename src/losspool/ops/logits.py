@@ -1,8 +1,8 @@
-"""Logits in blocks of pixels: read from a full-size tensor, or enlarged from a coarse one on the way.
+"""Read logits in blocks of pixels, from a full-size tensor or by upsampling a coarse one.
 
-A block is (b, C, n) logits of n pixels of b images, contiguous and in the working dtype. Every
-block is read into the same buffer: memory that is taken and given back for each of them costs
-more than the arithmetic, because the operating system clears it every time.
+A block holds the logits (b, C, n) of n pixels in b images, contiguous and in the working dtype. All
+blocks share one buffer: allocating memory for each block would cost more than the arithmetic,
+because the operating system clears it every time.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch import Tensor
 
 from losspool.solver import host
 
-# Logits of a block: 4 MiB of float32, the best of what was tried on CPUs, and 256 MiB on accelerators.
+# Logits per block: 4 MiB of float32 on CPUs, the fastest size we measured, and 256 MiB on accelerators.
 _CPU_BLOCK = 1 << 20
 _ACCELERATOR_BLOCK = 1 << 26
 
 
 class Place(NamedTuple):
-    """A block's images and pixels; ``rows`` are the image rows that the pixels make up, where known."""
+    """The images and pixels of a block. ``rows`` is the range of image rows, set by ``CoarseLogits`` only."""
 
     images: slice
     pixels: slice
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
 
 class FullLogits:
-    """Logits (B, C, N) as they are."""
+    """Full-size logits (B, C, N)."""
 
     def __init__(self, logits: Tensor) -> None:
         self._logits = logits
@@ -54,7 +54,7 @@ class FullLogits:
         return torch.empty_like(self._logits)
 
     def destination(self, place: Place, gradient: Tensor) -> Tensor:
-        """Where to compute a block of the gradient: in place of it, if it has the working dtype."""
+        """Return the buffer for a block of the gradient: a view of it if it has the working dtype, else scratch."""
         view = gradient[place.images, :, place.pixels]
         return view if view.dtype == self.scratch.dtype else self.scratch.second(view.shape)
 
@@ -65,14 +65,14 @@ class FullLogits:
 
 
 class CoarseLogits:
-    """Logits (B, C, h, w), enlarged bilinearly to H×W pixels a strip of rows at a time.
+    """Logits (B, C, h, w), upsampled bilinearly to H×W pixels, one strip of rows at a time.
 
-    Enlargement is linear and separable: the few coarse rows under a strip are widened by torch's
-    own kernel, then a small matrix turns them into the strip's rows. The gradient goes the same
-    way back, by the transposed matrix and the kernel's own adjoint.
+    Bilinear upsampling is linear and separable. Torch's kernel widens the few coarse rows under a
+    strip, then a small matrix turns them into the strip's rows. The gradient takes the reverse
+    path: the transposed matrix, then the kernel's own adjoint.
 
-    ``cells`` says how many of the h and w cells the image spans, a fraction where its edge cuts one;
-    all of them if None. Corners are not aligned then.
+    ``cells`` is the number of cells that the image spans in each direction, fractional if its edge
+    cuts a cell (default: all h and w). It requires ``align_corners=False``.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class CoarseLogits:
         self._align = align_corners
         coarse = logits.shape[2]
         self._cells = cells or (coarse, logits.shape[3])
-        # Torch's pixels per cell. None, its own division, is what F.interpolate passes too.
+        # Pixels per cell, as torch defines its scale. None lets torch divide, as F.interpolate does.
         self._scales = (None, None) if cells is None else (height / cells[0], width / cells[1])
         identity = torch.eye(coarse, dtype=working_dtype(logits), device=logits.device)
-        self._rows = torch.ops.aten.upsample_bilinear2d(  # (h, H): each row interpolates between two coarse ones
+        self._rows = torch.ops.aten.upsample_bilinear2d(  # (h, H): each row interpolates two coarse rows
             identity.view(1, coarse, coarse, 1), (height, 1), align_corners, self._scales[0], None
         ).view(coarse, height)
         classes = logits.shape[1]
@@ -115,7 +115,7 @@ class CoarseLogits:
         rows = self._rows[low:high, begin:end]
         out = self.scratch.first(torch.Size((*wide.shape[:2], end - begin, wide.shape[3])))
         if host.host_may_look(wide) and bool(wide.sum().isfinite()):
-            with torch.autocast(wide.device.type, enabled=False):  # it would multiply in half precision
+            with torch.autocast(wide.device.type, enabled=False):  # autocast would multiply in half precision
                 torch.matmul(rows.T, wide, out=out)
         else:
             _blend(rows, wide, out)
@@ -134,7 +134,7 @@ class CoarseLogits:
         begin, end = place.rows
         low, high = self._coarse_rows(begin, end)
         strip = block.unflatten(2, (end - begin, self._size[1]))
-        with torch.autocast(strip.device.type, enabled=False):  # it would multiply in half precision
+        with torch.autocast(strip.device.type, enabled=False):  # autocast would multiply in half precision
             wide = torch.matmul(self._rows[low:high, begin:end], strip)  # (b, C, coarse rows, W)
         shape = [*wide.shape[:3], self._logits.shape[3]]
         part = torch.ops.aten.upsample_bilinear2d_backward(
@@ -143,7 +143,7 @@ class CoarseLogits:
         gradient[place.images, :, low:high].add_(part)
 
     def _coarse_rows(self, begin: int, end: int) -> tuple[int, int]:
-        """The coarse rows that rows begin…end interpolate between, and one more for rounding."""
+        """Return the range of coarse rows that rows begin…end interpolate, widened for rounding."""
         coarse, height = self._logits.shape[2], self._size[0]
         if self._align:
             scale = (coarse - 1) / (height - 1) if height > 1 else 0.0
@@ -157,9 +157,9 @@ class CoarseLogits:
 def enlarged_strips(
     logits: Tensor, size: tuple[int, int], cells: tuple[float, float] | None = None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Logits (1, C, h, w) enlarged to the size (H, W): strips of rows, and their logits (C, rows, W).
+    """Upsample logits (1, C, h, w) to ``size`` (H, W) and yield each strip of rows with its logits (C, rows, W).
 
-    A strip is overwritten by the next one. ``cells``: see :class:`CoarseLogits`.
+    The next strip overwrites the previous one. For ``cells`` see :class:`CoarseLogits`.
     """
     source = CoarseLogits(logits, *size, align_corners=False, cells=cells)
     for place in source.places():
@@ -168,21 +168,22 @@ def enlarged_strips(
 
 
 def without_infinity(logits: Tensor) -> Tensor:
-    """For an enlargement: 0·(-inf), of a class that is ruled out somewhere else, would be NaN."""
+    """Replace -inf by a very low finite value, because interpolation would compute 0·(-inf) = NaN."""
     return logits.clamp(min=torch.finfo(logits.dtype).min / 4)
 
 
 def ruled_out(enlarged: Tensor) -> Tensor:
-    """Where -inf was in logits (B, C, …), under whatever share of a pixel: no others are so low.
+    """Return where upsampled logits (B, C, …) mix in a former -inf: no other logits are this low.
 
-    Not between cells that leave no class over together, of which each has some: there the shares decide.
+    Exception: where neighbouring cells together rule out every class, nothing is masked, and the
+    interpolation weights decide.
     """
     low = enlarged < torch.finfo(enlarged.dtype).min * 2.0**-40
     return low & ~low.all(1, keepdim=True)
 
 
 def _blend(rows: Tensor, wide: Tensor, out: Tensor) -> None:
-    """``rows.T @ wide`` by the two coarse rows of each row alone: what is not finite stays where it is."""
+    """Compute ``rows.T @ wide`` from only the two coarse rows of each row, so non-finite values do not spread."""
     first = (rows > 0).to(torch.int8).argmax(0)
     second = (first + 1).clamp(max=rows.shape[0] - 1)
     shares = rows.gather(0, torch.stack([first, second]))  # (2, strip rows)
@@ -192,7 +193,7 @@ def _blend(rows: Tensor, wide: Tensor, out: Tensor) -> None:
 
 
 class Scratch:
-    """Two buffers of one block each."""
+    """Two buffers, each the size of one block."""
 
     def __init__(self, logits: Tensor, size: int) -> None:
         self.dtype = working_dtype(logits)

@@ -1,4 +1,4 @@
-"""Pooling of per-pixel losses: the solver behind an operator, and its gradient."""
+"""Pooling of per-pixel losses: the solver as a custom operator, and its gradient."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from losspool.ops.first_order import first_order
 
 
 class Pooled(NamedTuple):
-    """Every pool's result. ``losses`` of shape (R, N) give weights (R, N), all else is (R,)."""
+    """The result of each pool. For ``losses`` of shape (R, N), weights are (R, N) and all other fields (R,)."""
 
     value: Tensor
     weights: Tensor
@@ -22,20 +22,20 @@ class Pooled(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What a call pools with: ``m`` is a share of the pixels if ``share``, else their number."""
+    """The settings of one call. ``m`` is a fraction of the pixels if ``share``, else a number of pixels."""
 
     p: float
     m: float
     share: bool
     per_image: bool
     gather: solver.Gather | None = None
-    """Stacks the tensors of all ranks that share one pool; None where this process has it all."""
+    """Stacks the tensors of all ranks that share a pool; None if this process holds the whole pool."""
     ranks: int = 1
-    """How many they are."""
+    """Number of ranks that share a pool."""
 
 
 def pool(losses: Tensor, setting: Setting) -> Pooled:
-    """Pool ``losses`` (R, N), in which a void pixel is negative. No gradient flows."""
+    """Pool ``losses`` (R, N), which are negative for void pixels. No gradient flows."""
     if torch.compiler.is_compiling() and setting.gather is None:
         return Pooled(*_pool_operator(losses, setting.p, setting.m, setting.share))
     return _pool(losses, setting)
@@ -47,11 +47,11 @@ def _pool(losses: Tensor, setting: Setting) -> Pooled:
     return Pooled(solution.value, weights, solution.alpha, solution.tau, solution.valid)
 
 
-# torch 2.4 cannot read it from annotations that are text.
+# torch 2.4 cannot infer the schema from string annotations.
 _SCHEMA = "(Tensor losses, float p, float m, bool share) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
 
 
-# An operator is a black box to torch.compile: the CPU's search may stop as soon as it is done.
+# torch.compile treats an operator as a black box, so the CPU search can stop as soon as it converges.
 @torch.library.custom_op("losspool::pool", mutates_args=(), schema=_SCHEMA)
 def _pool_operator(losses: Tensor, p: float, m: float, share: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     return _pool(losses, Setting(p, m, share, per_image=True))
@@ -65,11 +65,11 @@ def _(losses: Tensor, p: float, m: float, share: bool) -> tuple[Tensor, Tensor, 
 
 
 def combine(pooled: Pooled, setting: Setting) -> tuple[Tensor, Tensor]:
-    """The loss of all pools, and the factor that each pool's weights carry in its gradient.
+    """Return the loss over all pools, and the factor of each pool's weights in the gradient.
 
-    ``scope="image"`` averages over the images that have a valid pixel. Under ``scope="global"``
-    the factor is the group's size: DDP averages the gradients of the ranks, of which each holds
-    a part of one pool, where their sum is meant.
+    ``scope="image"`` averages over the images that have a valid pixel. With ``scope="global"`` the
+    factor includes the group size: each rank holds part of one pool, so the ranks' gradients must
+    be summed, but DDP averages them.
     """
     filled = pooled.valid > 0
     share = filled.double() / filled.sum().clamp(min=1)
@@ -78,7 +78,7 @@ def combine(pooled: Pooled, setting: Setting) -> tuple[Tensor, Tensor]:
 
 
 class PoolLosses(torch.autograd.Function):
-    """(R, N) losses to the scalar loss. The weights are constants (Danskin): the gradient is w*."""
+    """Map (R, N) losses to the scalar loss. By Danskin's theorem the weights are constants: the gradient is w*."""
 
     @staticmethod
     def forward(ctx: Any, losses: Tensor, mask: Tensor | None, setting: Setting) -> tuple[Tensor, ...]:

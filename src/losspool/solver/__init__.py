@@ -1,4 +1,4 @@
-"""The optimal weights of loss max-pooling, in plain tensor operations for every device."""
+"""Solver for the optimal weights of loss max-pooling, in plain tensor operations for any device."""
 
 from losspool.solver.optimum import Solution, solve, weights
 from losspool.solver.tally import Gather

@@ -1,11 +1,11 @@
-"""The search for the saturated set {ℓ > θ} of each pool, in rounds that each take one tally.
+"""Search for the saturated set {ℓ > θ} of each pool. Each round takes one tally.
 
-With u and total out of the tally at θ, and ``room = m - #{ℓ > θ}``, one Newton step on η is
+With u and total from the tally at θ, and ``room = m - #{ℓ > θ}``, one Newton step on η is
 ``log α = log u + log(total/room)/q``.
 
-The saturated set is {ℓ > θ} for the largest float θ at which ``total >= room``. Non-negative
-floats order like their bit patterns, so bisection over the bits finds it in 31 rounds (63 in
-float64) for every input: see docs/derivation.md, "The bound on the rounds".
+The saturated set is {ℓ > θ} for the largest float θ with ``total >= room``. Non-negative floats
+sort like their bit patterns, so bisection over the bits finds θ within 31 rounds (63 in float64)
+for any input. See docs/derivation.md, "The bound on the rounds".
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from torch import Tensor
 
 from losspool.solver.tally import Gather, Tally, TallyKeeper, power, take_tally
 
-# The start is the solution of a sample of so many losses, itself started from so many thresholds,
-# unless so many pools would take too much memory for that.
+# The starting point solves a sample of _SAMPLE losses, itself started from _THRESHOLDS thresholds.
+# With more than _MOST_SAMPLED_POOLS pools this would take too much memory and is skipped.
 _SAMPLE, _THRESHOLDS, _MOST_SAMPLED_POOLS = 4096, 16, 64
-# A typical search ends within these rounds; after them Newton takes every third round only.
+# A typical search ends within this many rounds. After them, only every third round is a Newton step.
 _NEWTON_ROUNDS = 3
 
 
 def bisect(
     losses: Tensor, top: Tensor, pixels: Tensor, solvable: Tensor, q: float, gather: Gather | None
 ) -> tuple[Tensor, Tally]:
-    """θ and its tally by a fixed number of rounds, so that the host never waits for the device."""
+    """Find θ and its tally in a fixed number of rounds, so that the host never waits for the device."""
     low = torch.zeros_like(top, dtype=torch.int64)  # the condition holds here, or low is 0
-    high = _to_bits(torch.where(solvable, top, 0.0), losses.dtype) + 1  # it fails here
+    high = _to_bits(torch.where(solvable, top, 0.0), losses.dtype) + 1  # the condition fails here
     for _ in range(_digits(losses.dtype)):
         middle = low + (high - low) // 2
         tally = take_tally(losses, _from_bits(middle, losses.dtype), q, gather)
@@ -50,11 +50,11 @@ def newton(
     start: Tensor | None,
     gather: Gather | None,
 ) -> tuple[Tensor, Tally]:
-    """The same by Newton's steps inside the bracket, which end as soon as every pool is solved.
+    """Find θ and its tally by bracketed Newton steps, and stop as soon as every pool is solved.
 
-    Newton converges in two or three rounds from a good start and slowly near p = 1. So after
-    a few rounds it alternates with interpolation (the Illinois rule) and with bisection, which
-    bounds their number.
+    Newton converges in two or three rounds from a good start, but slowly near p = 1. After a few
+    rounds it therefore alternates with interpolation (the Illinois rule) and with bisection,
+    which bounds the number of rounds.
     """
     take = TallyKeeper(losses, q, gather)
     low = torch.zeros_like(top, dtype=torch.int64)
@@ -63,7 +63,7 @@ def newton(
     held_before = torch.zeros_like(solvable)
     begin = high - 1 if start is None else _to_bits(start, losses.dtype)
     bits = begin.maximum(low).minimum(high - 1)
-    # A *final* θ has no loss above it that is not saturated: if the condition holds there, it is found.
+    # At a *final* θ every loss above θ is saturated: if the condition also holds there, θ is the solution.
     final = ~solvable if start is not None else torch.ones_like(solvable)
     closed = torch.zeros_like(solvable)  # nothing is left between low and high
     done = torch.zeros_like(solvable)
@@ -71,14 +71,14 @@ def newton(
     for index in range(_NEWTON_ROUNDS + 3 * (_digits(losses.dtype) + 1)):  # one bisection in three
         room = pixels - tally.above
         excess = room - tally.total
-        # Losses that just fill the room must not fail by a rounding error: it would leave none.
+        # Losses that exactly fill the room must not fail by a rounding error: no room would be left.
         holds = (excess <= take.tolerance * room) | (bits == 0) | closed
-        # A step may round to just below α*: then the losses at α* leave no room, and it is not the end.
+        # A step may round to just below α*. Then the losses at α* leave no room, and the search goes on.
         done = done | (holds & final & ((room > 0) | ~solvable))
         if bool(done.all()):
             break
         low = torch.where(holds, bits, low)
-        high = torch.where(holds, high, _to_bits(tally.largest, losses.dtype).maximum(low + 1))  # none between u and θ
+        high = torch.where(holds, high, _to_bits(tally.largest, losses.dtype).maximum(low + 1))  # none in (u, θ]
         excess_low, excess_high = (
             torch.where(holds, excess, torch.where(held_before, excess_low, excess_low / 2)),
             torch.where(holds, torch.where(held_before, excess_high / 2, excess_high), excess),
@@ -104,12 +104,12 @@ def newton(
 
 
 def newton_step(largest: Tensor, total: Tensor, room: Tensor, q: float) -> Tensor:
-    """The root of η's tangent: the α that would be right if {ℓ > θ} were the saturated set."""
+    """Return the root of η's tangent: the exact α if {ℓ > θ} is the saturated set."""
     return largest * ((total / room).log() / q).exp()
 
 
 def sampled_start(losses: Tensor, pixels: Tensor, q: float) -> Tensor | None:
-    """α of at most 4,096 losses of each pool; None where the pool is hardly larger, or pools are many."""
+    """Return α of a sample of at most 4,096 losses per pool; None if the pools are small or too many."""
     rows, size = losses.shape
     if size <= 2 * _SAMPLE or rows > _MOST_SAMPLED_POOLS:
         return None
@@ -126,9 +126,10 @@ def sampled_start(losses: Tensor, pixels: Tensor, q: float) -> Tensor | None:
 
 
 def _best_of_many_steps(sample: Tensor, pixels: Tensor, q: float) -> Tensor:
-    """A Newton step never falls below α*, so the least of the steps from many thresholds is the best.
+    """Take a Newton step from each of several thresholds and return the smallest.
 
-    With thresholds out of the sample one product of the two gives them all.
+    A Newton step never falls below α*, so the smallest step is the best. The thresholds are drawn
+    from the sample, and one outer quotient evaluates all of them.
     """
     thresholds = sample[:, :: sample.shape[1] // _THRESHOLDS].clamp(min=torch.finfo(sample.dtype).tiny)  # (R, T)
     ratio = sample.unsqueeze(1) / thresholds.unsqueeze(2)  # (R, T, S)
@@ -140,9 +141,9 @@ def _best_of_many_steps(sample: Tensor, pixels: Tensor, q: float) -> Tensor:
 
 
 def _coprime_stride(size: int, most: int) -> int:
-    """The least stride that takes at most ``most`` samples and shares no factor with ``size``.
+    """Return the smallest stride that takes at most ``most`` samples and is coprime to ``size``.
 
-    A stride that divides an image's width would see a few of its columns only.
+    A stride that divides the image width would only sample a few of its columns.
     """
     stride = -(-size // most)
     while math.gcd(stride, size) != 1:

@@ -1,7 +1,8 @@
-"""One reading of every loss at a threshold θ: what a round of the search learns.
+"""Tally the losses at a threshold θ: one pass over the data per round of the search.
 
-How many losses lie above θ, which is the largest of the others (u), and Σ_{ℓ ≤ θ} (ℓ/u)^q, the
-log-sum-exp of q·log ℓ relative to its largest term: see docs/derivation.md, "What the log form buys".
+A tally holds the number of losses above θ, the largest of the others (u), and Σ_{ℓ ≤ θ} (ℓ/u)^q.
+The sum is the log-sum-exp of q·log ℓ relative to its largest term; see docs/derivation.md,
+"What the log form buys".
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from torch import Tensor
 
 from losspool.solver import host
 
-# Blocks of this many losses keep the temporaries of a reading in a shared cache; smaller ones cost calls.
+# Losses per block. The temporaries of one block fit in a shared cache; smaller blocks cost more calls.
 _BLOCK = 1 << 20
 
-# Serves as q = ∞, for p = 1. Every power of a ratio below one underflows, and that of one is one,
-# which is the limit p → 1; and unlike ∞ it times zero is zero.
+# Stands for q = ∞, at p = 1. Every power of a ratio below one underflows to zero and 1^q is one, which is
+# the limit p → 1. Unlike ∞, it gives zero when multiplied by zero.
 INFINITE_Q = 1e30
 
 Gather = Callable[[Tensor], Tensor]
@@ -26,15 +27,15 @@ Gather = Callable[[Tensor], Tensor]
 
 
 class Tally(NamedTuple):
-    """What a reading learns about each pool; fields of shape ``(R,)``, float64."""
+    """Statistics of each pool at a threshold θ; all fields are float64 of shape ``(R,)``."""
 
     above: Tensor  # #{ℓ > θ}
-    largest: Tensor  # u, the largest loss ≤ θ; not positive where there is none
+    largest: Tensor  # u, the largest loss ≤ θ; not positive if there is none
     total: Tensor  # Σ_{ℓ ≤ θ} (ℓ/u)^q
 
 
 def take_tally(losses: Tensor, theta: Tensor, q: float, gather: Gather | None) -> Tally:
-    """A tally of its own, without a look at any value."""
+    """Compute one tally from scratch, without reading any value on the host."""
     blocks = [_block_tally(losses[:, columns], theta, q) for columns in column_blocks(losses)]
     if len(blocks) == 1 and gather is None:
         return blocks[0]
@@ -45,11 +46,11 @@ def take_tally(losses: Tensor, theta: Tensor, q: float, gather: Gather | None) -
 
 
 class TallyKeeper:
-    """Tallies of the same losses at many thresholds, of which few compute powers.
+    """Tally the same losses at many thresholds, and recompute powers only when necessary.
 
-    Powers are kept relative to a reference a little above the first threshold. They serve every
-    threshold below it, until the unsaturated ones get so small that precision is at stake.
-    ``total`` is then rounded: ``tolerance`` bounds by how much, as a share of it.
+    Powers are cached relative to a reference slightly above the first threshold. They serve every
+    lower threshold, until the unsaturated powers become too small to be precise. ``total`` carries
+    a rounding error; ``tolerance`` bounds its relative size.
     """
 
     _WEAK = 2.0**-30
@@ -64,7 +65,7 @@ class TallyKeeper:
         self._reference = torch.zeros(losses.shape[0], dtype=losses.dtype, device=losses.device)
 
     def __call__(self, theta: Tensor) -> Tally:
-        if self._q == INFINITE_Q:  # every reference but u itself is too far away
+        if self._q == INFINITE_Q:  # only u itself can serve as the reference
             return take_tally(self._losses, theta, self._q, self._gather)
         if not self._computed or bool((theta > self._reference).any()):
             headroom = 1.0 + min(0.05, 8.0 / self._q)
@@ -74,7 +75,7 @@ class TallyKeeper:
         if bool(weak.any()):
             self._compute_powers(torch.where(weak, largest.to(theta.dtype), self._reference))
             above, largest, total = self._read(theta)
-        # Rounded like the powers themselves, so that losses equal to u count as one each, nearly.
+        # Rounded like the powers themselves, so that each loss equal to u counts as almost exactly one.
         unit = power((largest.to(theta.dtype) / self._reference).clamp_(max=1.0), self._q).double()
         return Tally(above, largest, torch.where(largest > 0, total / unit, 0.0))
 
@@ -85,7 +86,7 @@ class TallyKeeper:
             power(torch.div(block, self._reference.unsqueeze(1), out=powers).clamp_(max=1.0), self._q)
 
     def _read(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Count, largest, and the sum of powers relative to the reference."""
+        """Return the count above θ, the largest loss ≤ θ, and the sum of powers relative to the reference."""
         result = torch.zeros(3, theta.shape[0], dtype=torch.float64, device=theta.device)
         for block, powers in zip(self._blocks, self._powers, strict=True):
             if block.shape[1] == 0:
@@ -101,14 +102,14 @@ class TallyKeeper:
 
 
 def column_blocks(losses: Tensor) -> list[slice]:
-    """Column ranges that cover ``losses``: cache-sized on the CPU, one elsewhere, never none."""
+    """Return column ranges that cover ``losses``: cache-sized on the CPU, a single one elsewhere; at least one."""
     rows, size = losses.shape
     step = max(_BLOCK // max(rows, 1), 256) if host.host_may_look(losses) else max(size, 1)
     return [slice(begin, begin + step) for begin in range(0, max(size, 1), step)]
 
 
 def _merge(parts: Tensor, q: float) -> Tensor:
-    """One tally, (3, R), of several, (parts, 3, R): each sum is rebased to the largest loss of all."""
+    """Merge tallies (parts, 3, R) into one (3, R). Each sum is rebased to the overall largest loss."""
     above, largest, total = parts.unbind(1)
     top = largest.amax(0)
     rebased = total * power(largest / torch.where(top > 0, top, 1.0), q)
@@ -128,25 +129,25 @@ def _block_tally(block: Tensor, theta: Tensor, q: float) -> Tally:
 def _split(
     block: Tensor, theta: Tensor, above: Tensor | None = None, rest: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """1.0 where a loss is above θ and 0.0 elsewhere, and the losses with zeros in place of those above."""
-    # A comparison written as floats is several times faster than a boolean mask.
+    """Return a 0/1 float mask of the losses above θ, and the losses with those set to zero."""
+    # Writing the comparison as floats is several times faster than a boolean mask.
     above = torch.gt(block, theta.unsqueeze(1), out=torch.empty_like(block) if above is None else above)
     return above, torch.addcmul(block, block, above, value=-1.0, out=rest)
 
 
 def block_sum(block: Tensor) -> Tensor:
-    """Row sums in float64. A CPU block is small enough to be summed in its own type, far faster."""
+    """Return row sums in float64. A CPU block is small enough to sum in its own dtype, which is much faster."""
     return block.sum(1).double() if host.host_may_look(block) else block.sum(1, dtype=torch.float64)
 
 
 def power(ratio: Tensor, q: float) -> Tensor:
-    """ratio^q for ratio ≤ 1, in logs, written over ratio; what would be zero is clamped to a trifle."""
-    if q == INFINITE_Q:  # the same without logarithms: one stays one, all else is zero
+    """Compute ratio^q in place for ratio ≤ 1, via logarithms. Zeros become a negligible positive value."""
+    if q == INFINITE_Q:  # one stays one, everything else becomes zero
         return torch.ge(ratio, 1.0, out=ratio)
     logs = ratio.clamp_(min=torch.finfo(ratio.dtype).tiny).log2_().mul_(q)
     return logs.clamp_(min=lowest_exponent(ratio.dtype)).exp2_()
 
 
 def lowest_exponent(dtype: torch.dtype) -> float:
-    """Powers below e^this (or 2^this) are negligible, and near its underflow ``exp`` takes ten times as long."""
+    """Return the exponent below which e^x and 2^x are negligible. Near underflow ``exp`` is ten times slower."""
     return -700.0 if dtype == torch.float64 else -80.0

@@ -69,7 +69,7 @@ def test_a_class_that_is_none(tmp_path, entry):
     folder = write_lab_run(tmp_path / "run", lab_config(), previews=False)
     description = json.loads(folder.description.read_text())
     folder.description.write_text(json.dumps({**description, "classes": [entry]}))
-    with pytest.raises(UserError, match=r"run.json: .* is no (class|colour)"):
+    with pytest.raises(UserError, match=r"run.json: .* is not a (class|colour)"):
         read_run(folder.path)
 
 
@@ -152,7 +152,7 @@ def change_json(path, **changes):
         (lambda run: (run / "run.json").write_text("{"), "run.json: cannot be read"),
         (lambda run: (run / "run.json").write_text("[]"), "run.json: holds no settings"),
         (lambda run: change_json(run / "run.json", classes=None), "run.json: has no classes"),
-        (lambda run: change_json(run / "run.json", classes=[1]), "1 is no class"),
+        (lambda run: change_json(run / "run.json", classes=[1]), "1 is not a class"),
         (lambda run: change_json(run / "run.json", classes=[]), "the scores of step 10 do not fit the run's classes"),
         (lambda run: (run / "metrics.jsonl").write_text("x\ny\n"), "metrics.jsonl: line 1 is not JSON"),
     ],

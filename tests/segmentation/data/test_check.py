@@ -86,7 +86,7 @@ def test_every_fault_is_listed_by_file(tmp_path, command):
         "images/train/000.png: the image cannot be decoded",
         "images/train/001.png: this image has no label",
         "002: the image is 60×40, its label 60×41",
-        "labels/train/003.png: the label value 77 is no class's id",
+        "labels/train/003.png: the label value 77 is neither a class id nor void",
         "labels/train/004.png: this label has no image",
         r"005 \x1b[31m\nred: the image is 61×40, its label 60×40",
     }
@@ -116,8 +116,8 @@ def test_streets_needs_no_root(command, monkeypatch):
 MISTAKES = {
     ("data", "check", "folder", "nowhere"): "error: nowhere: the root of the data does not exist",
     ("data", "check", "foldr", "."): "error: unknown dataset 'foldr'; did you mean 'folder'?",
-    ("data", "check", "camvid", "."): "error: .: holds no split of camvid",
-    ("data", "check", "camvid"): "error: the dataset 'camvid' needs the folder of its data",
+    ("data", "check", "camvid", "."): "error: .: no split of camvid found",
+    ("data", "check", "camvid"): "error: the dataset 'camvid' needs a root folder",
     ("data", "check", "voc", "."): "error: .: neither this folder nor VOCdevkit/VOC2012 below it holds JPEGImages",
     ("data", "prepare", "voc", ".", "--sbd", "."): "error: .: neither this folder nor VOCdevkit/VOC2012",
 }

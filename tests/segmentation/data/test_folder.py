@@ -102,7 +102,7 @@ def test_a_list_says_which_suffix_it_means(tmp_path):
 def test_a_split_that_is_a_folder_and_a_list_is_refused(tmp_path):
     write_folder(tmp_path, split="train")
     (tmp_path / "train.txt").write_text("train/000\n")
-    with pytest.raises(UserError, match=r"train\.txt: the split 'train' is a folder below .*images too"):
+    with pytest.raises(UserError, match=r"train\.txt: the split 'train' is also a folder below .*images"):
         open_dataset("folder", tmp_path, "train")
 
 
@@ -121,12 +121,12 @@ def test_hidden_files_are_left_out_and_links_followed(tmp_path):
 
 
 BAD_LISTS = {
-    "./all/000\nall//000\n": "'all/000' stands there twice",
-    "all/000\nall/000.png\n": "'all/000' stands there twice",
-    "a\0b\n": "leads out of the folder",
-    "all/000\nall/000\n": "'all/000' stands there twice",
-    "../../etc/passwd\n": "'../../etc/passwd' leads out of the folder",
-    "/etc/passwd\n": "'/etc/passwd' leads out of the folder",
+    "./all/000\nall//000\n": "'all/000' is listed twice",
+    "all/000\nall/000.png\n": "'all/000' is listed twice",
+    "a\0b\n": "points outside the folder",
+    "all/000\nall/000\n": "'all/000' is listed twice",
+    "../../etc/passwd\n": "'../../etc/passwd' points outside the folder",
+    "/etc/passwd\n": "'/etc/passwd' points outside the folder",
     "all/777\n": "there is no image 'all/777' below",
     "\n \n": "the split 'train' of folder holds no images",
 }
@@ -145,21 +145,21 @@ def entry(**changes):
 
 
 BAD_CLASSES = [
-    (entry(color=[90, 60, 30]), "classes[1].color [90, 60, 30] belongs to 'soil' too"),
-    (entry(id=0), "classes[1].id 0 belongs to 'soil' too"),
-    (entry(name="soil"), "classes[1].name 'soil' is the name of classes[0] too"),
-    (entry(id=255), "ignore 255 belongs to 'weed' too"),
+    (entry(color=[90, 60, 30]), "classes[1].color [90, 60, 30] already belongs to 'soil'"),
+    (entry(id=0), "classes[1].id 0 already belongs to 'soil'"),
+    (entry(name="soil"), "classes[1].name 'soil' is already the name of classes[0]"),
+    (entry(id=255), "ignore 255 already belongs to 'weed'"),
     (entry(id="2"), "classes[1].id must be a whole number from 0 to 65535, got '2'"),
     (entry(id=True), "classes[1].id must be a whole number from 0 to 65535, got True"),
     (entry(id=-1), "got -1"),
-    (entry(name=""), "classes[1].name must be a text, got ''"),
+    (entry(name=""), "classes[1].name must be a non-empty string, got ''"),
     (entry(color=[0, 0, 256]), "classes[1].color must be a whole number from 0 to 255, got 256"),
     (entry(color="red"), "classes[1].color must be three numbers [red, green, blue], got 'red'"),
     (entry(colour=[0, 0, 0]), "classes[1] has the unknown field 'colour'; known are color, id, name"),
     ({"classes": []}, "'classes' must be a list of at least one class, got []"),
     ({"classes": ["weed"]}, "classes[0] must have the fields name, id and color, got 'weed'"),
     ({"clases": CLASSES}, "the file has the unknown field 'clases'"),
-    (["weed"], "the file must hold 'classes' and 'ignore', got ['weed']"),
+    (["weed"], "the file must contain 'classes' and 'ignore', got ['weed']"),
 ]
 
 
@@ -203,7 +203,7 @@ def test_missing_things_are_named(tmp_path):
         open_dataset("citiscapes", tmp_path, "train")
     with pytest.raises(UserError, match="unknown dataset 'x'; known are camvid, cityscapes, folder, voc, streets"):
         open_dataset("x", tmp_path, "train")
-    with pytest.raises(UserError, match="the dataset 'folder' needs the folder of its data"):
+    with pytest.raises(UserError, match="the dataset 'folder' needs a root folder"):
         open_dataset("folder", None, "train")
 
 
@@ -227,9 +227,9 @@ def broken(root, kind):
         return "train: 000", "the image is 60×40, its label 61×40"
     if kind == "unknown value":
         save(label, np.full((40, 60), 9))
-        return label, "the label value 9 is no class's id and not void"
+        return label, "the label value 9 is neither a class id nor void"
     save(label, np.full((40, 60, 3), 9))
-    return label, "the colour (9, 9, 9) is no class's colour and not void"
+    return label, "the colour (9, 9, 9) is neither a class colour nor void"
 
 
 KINDS = ("truncated image", "truncated label", "no image", "missing label", "other size", "unknown value", "colour")
@@ -272,7 +272,7 @@ def test_a_16_bit_image_keeps_its_greys_and_a_float_one_is_refused(tmp_path):
     np.testing.assert_allclose(np.asarray(dataset.image(0))[..., 1], ramp / 257, atol=1)
     path.unlink()
     Image.fromarray((ramp / 65535).astype(np.float32)).save(path.with_suffix(".tif"))
-    with pytest.raises(BrokenFileError, match=r"000\.tif: of Pillow's mode 'F', which has no fixed range"):
+    with pytest.raises(BrokenFileError, match=r"000\.tif: Pillow mode 'F' has no fixed range"):
         open_dataset("folder", tmp_path, "train").image(0)
 
 
@@ -311,7 +311,7 @@ def test_options_of_other_datasets_are_refused(tmp_path):
 def test_names_that_differ_in_their_suffix_alone(tmp_path):
     write_folder(tmp_path, count=1)
     save(tmp_path / "images/train/000.jpg", noise(40, 60))
-    with pytest.raises(UserError, match=r"000\.png: differs from 000\.jpg in its suffix alone"):
+    with pytest.raises(UserError, match=r"000\.png: differs from 000\.jpg only in its suffix"):
         open_dataset("folder", tmp_path, "train")
 
 

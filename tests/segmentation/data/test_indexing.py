@@ -61,7 +61,7 @@ def test_positions_are_spread_over_the_whole_region(tmp_path):
 
 def built_times(monkeypatch):
     calls = []
-    monkeypatch.setattr(module, "build", lambda dataset: calls.append(1) or build_index(dataset))
+    monkeypatch.setattr(module, "build_index", lambda dataset: calls.append(1) or build_index(dataset))
     return calls
 
 
@@ -132,7 +132,7 @@ def test_a_damaged_cache_is_not_read(root, tmp_path, monkeypatch, capsys, kind):
     damage(path, kind)
     same(class_index(opened(root), cache), truth)
     assert len(calls) == 2
-    assert "cannot be used, the index is built anew" in " ".join(capsys.readouterr().err.split())
+    assert "the cached index is invalid and will be rebuilt" in " ".join(capsys.readouterr().err.split())
     class_index(opened(root), cache)  # and the new one is good again
     assert len(calls) == 2
 

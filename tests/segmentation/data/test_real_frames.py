@@ -89,7 +89,7 @@ def test_every_official_label_id_is_read(tmp_path):
     assert dataset.label(0).tolist() == [expected]
     assert [orphan.name for orphan in dataset.orphans] == ["x_2_gtFine_labelIds.png"]
     save(path, [[34] * len(labels)])
-    with pytest.raises(BrokenFileError, match="the label value 34 is no class's id"):
+    with pytest.raises(BrokenFileError, match="the label value 34 is neither a class id"):
         dataset.label(0)
 
 

@@ -94,7 +94,7 @@ def test_an_interrupted_second_preparation_leaves_no_list(downloads):
 
 
 def test_before_it_is_prepared(downloads):
-    with pytest.raises(UserError, match="make it with 'losspool data prepare voc'"):
+    with pytest.raises(UserError, match="create it with 'losspool data prepare voc'"):
         open_dataset("voc", downloads, "trainaug")
 
 
@@ -104,12 +104,12 @@ def sbd_file(downloads):
 
 DAMAGES = {
     "the file does not exist": lambda path: path.unlink(),
-    "not a label file of SBD": lambda path: path.write_bytes(path.read_bytes()[:150]),
-    "not a label file of SBD (": lambda path: savemat(path, {"other": 1}),
+    "not an SBD label file": lambda path: path.write_bytes(path.read_bytes()[:150]),
+    "not an SBD label file (": lambda path: savemat(path, {"other": 1}),
     "its size differs from the image's": lambda path: savemat(
         path, {"GTcls": {"Segmentation": np.zeros((3, 3), np.uint8)}}
     ),
-    "GTcls.Segmentation is not an image of VOC's labels": lambda path: savemat(
+    "GTcls.Segmentation is not a VOC label image": lambda path: savemat(
         path, {"GTcls": {"Segmentation": np.full((9, 12), 21, np.uint8)}}
     ),
 }

@@ -150,5 +150,5 @@ def test_resnet_refuses(build):
 def test_mobilenet_and_deeplab_refuse():
     with pytest.raises(ValueError, match="torchvision, got 'caffe'"):
         MobileNetV2(8, "caffe")
-    with pytest.raises(ValueError, match="of 32"):
+    with pytest.raises(ValueError, match="got 32"):
         DeepLabV2(MobileNetV2(32), 2)

@@ -50,7 +50,7 @@ def test_a_damaged_description_is_refused(stored):
 
 
 @pytest.mark.parametrize(
-    ("shape", "problem"), [((2, 4, 5), "got"), ((2, 4, 5, 1), "got"), ((2, 3, 5, 3), "can be read as")]
+    ("shape", "problem"), [((2, 4, 5), "got"), ((2, 4, 5, 1), "got"), ((2, 3, 5, 3), "are ambiguous")]
 )
 def test_other_shapes_are_refused(shape, problem):
     with pytest.raises(ValueError, match=problem):

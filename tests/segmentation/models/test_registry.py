@@ -138,7 +138,7 @@ def test_an_own_models_weights(own, tmp_path):
         ("own_models_for_test.number", r"must return a torch\.nn\.Module, got int"),
         ("own_models_for_test.failing", "called with 3 raised RuntimeError: out of luck"),
         ("own_models_for_test.two", "called with 3 raised TypeError"),
-        ("own_models_for_test.Forgetful", "a preprocessing has the fields"),
+        ("own_models_for_test.Forgetful", "preprocessing must have the fields"),
     ],
 )
 @pytest.mark.usefixtures("own")

@@ -108,8 +108,9 @@ def test_a_head_for_other_classes_is_left_fresh():
     assert torch.equal(model.backbone.conv1.weight, state["base.layer1.conv1.conv.weight"])
     assert float(model.aspp.branches[0].weight.detach().std()) == pytest.approx(0.01, rel=0.05)
     assert str(report) == (
-        "voc.pth: 624 tensors loaded (deeplab-pytorch layout), aspp.c0.weight, aspp.c0.bias, aspp.c1.weight, "
-        "aspp.c1.bias, aspp.c2.weight and 3 more dropped, aspp left fresh: the file's has 21 classes, the model 5"
+        "voc.pth: 624 tensors loaded (deeplab-pytorch layout), aspp.c0.weight, aspp.c0.bias, "
+        "aspp.c1.weight, aspp.c1.bias, aspp.c2.weight and 3 more dropped, "
+        "aspp randomly initialised: the file has 21 classes, the model 5"
     )
 
 
@@ -118,7 +119,7 @@ def test_the_coco_initialisation_has_another_head():
     model = deeplab(91)
     report = load_deeplab_pytorch(model, state, "coco.pth")
     assert report.dropped == ("fc.weight", "fc.bias")
-    assert str(report).endswith("fc.weight, fc.bias dropped, aspp left fresh: the file has none")
+    assert str(report).endswith("fc.weight, fc.bias dropped, aspp randomly initialised: the file has none")
     assert torch.equal(model.backbone.layer3[22].bn3.running_var, state["layer4.block23.increase.bn.running_var"])
 
 
@@ -175,7 +176,7 @@ def test_pickled_code_is_refused_and_not_run(how, tmp_path):
         torch.save(torch.nn.Linear(2, 2), path)
     else:
         torch.save(content, path, _use_new_zipfile_serialization=how == "zip")
-    with pytest.raises(UserError, match=r"evil\.pth: (refused, it asks for \S+|.* something else than tensors)"):
+    with pytest.raises(UserError, match=r"evil\.pth: (refused, it asks for \S+|.* something other than tensors)"):
         read_weights(path)
     assert not marker.exists()
 
@@ -201,10 +202,10 @@ def broken(path):
     ("name", "problem"),
     [
         *[(f"{what}{suffix}", "damaged") for what in ("half", "empty", "text") for suffix in (".pth", ".safetensors")],
-        ("weights.onnx", "not from '.onnx'"),
-        ("folder.pth", "no such file"),
-        ("absent.pth", "no such file"),
-        ("absent.safetensors", "no such file"),
+        ("weights.onnx", "got '.onnx'"),
+        ("folder.pth", "no such weights file"),
+        ("absent.pth", "no such weights file"),
+        ("absent.safetensors", "no such weights file"),
         ("nothing.pth", "found nothing"),
         ("list.pth", "found list"),
         ("number.pth", "found int under 'epoch'"),

@@ -325,7 +325,7 @@ def test_two_images_that_differ_in_their_suffix_alone(tmp_path, run, command):
     for suffix in ("png", "jpg"):
         save(tmp_path / f"photos/a.{suffix}", random_image(8, 8))
     result = command("predict", run.path, tmp_path / "photos", "--out", tmp_path / "out", *MODEL)
-    assert_mistake(result, "a.png: differs from a.jpg in its suffix alone")
+    assert_mistake(result, "a.png: differs from a.jpg only in its suffix")
 
 
 def test_a_network_of_more_checkpoints_than_one(tmp_path, command):

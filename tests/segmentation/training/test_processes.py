@@ -119,7 +119,7 @@ MISTAKES = {
     ("data.root=/nowhere",): "error: /nowhere: the root of the data does not exist",
     ("data.train=other",): "other: no such folder, and no list other.txt in",
     ("model.name=deeplabv2_resnet19",): "error: model.name must be one of deeplabv2_resnet101,",
-    ("model.weights=no.pth", "model.name=deeplabv2_resnet18"): "error: no.pth: there is no such file of weights",
+    ("model.weights=no.pth", "model.name=deeplabv2_resnet18"): "error: no.pth: no such weights file",
 }
 
 

@@ -336,7 +336,7 @@ def test_diagnostics_tell_the_losses_apart(recipe, tmp_path):
 
 WRONG_MODELS = {
     "not_a_network": r"must return a torch\.nn\.Module, got int",
-    "build_wrong_output": r"the model must give logits \(B, 3, h, w\).*, got dict",
+    "build_wrong_output": r"the model must return logits \(B, 3, h, w\).*, got dict",
     "build_raising": "the model raised RuntimeError for crops of 1×3×24×24: no forward",
     "build_empty": "the model has no trainable parameter",
 }

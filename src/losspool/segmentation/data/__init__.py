@@ -1,4 +1,4 @@
-"""Datasets behind one protocol, the index of their classes, and crops of their images."""
+"""Datasets behind one protocol, class indexing, and augmented crops."""
 
 from losspool.segmentation.data.augment import Augmentation, crop
 from losspool.segmentation.data.check import report_check

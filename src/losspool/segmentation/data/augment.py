@@ -1,4 +1,4 @@
-"""A crop of an image and its label: cut first, then scaled and flipped, so that only its own pixels are touched."""
+"""Augmented crops: cut first, then scale and flip, so that only the pixels of the crop are processed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from PIL import Image
 from losspool.segmentation.data.protocol import IGNORE, Pixels
 
 PADDING = (124, 116, 104)
-"""The mean colour of ImageNet: about zero once the network's preprocessing has been applied."""
+"""ImageNet's mean colour, which is about zero after preprocessing."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How crops are made."""
+    """Settings for augmented crops."""
 
     crop: tuple[int, int]
-    """Height and width of what comes out."""
+    """Height and width of the output."""
     scale: tuple[float, float] = (0.5, 1.5)
-    """The smallest and the largest enlargement, drawn uniformly."""
+    """Smallest and largest scale; the scale is drawn uniformly."""
     flip: bool = True
-    """Mirror every second crop."""
+    """Flip crops horizontally with probability 0.5."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,19 @@ class _Axis:
 
     @property
     def inside(self) -> tuple[int, int]:
-        """The output pixels whose centre lies in the source; the others are padding."""
+        """Range of output pixels whose centre lies in the source; the others are padding."""
         first = math.ceil(-self.origin * self.scale - 0.5)
         last = math.ceil((self.extent - self.origin) * self.scale - 0.5)
         return min(max(first, 0), self.size), min(max(last, 0), self.size)
 
     def nearest(self) -> NDArray[np.intp]:
-        """The source pixel below each centre that lies inside."""
+        """Return the source pixel under each centre inside the source."""
         first, last = self.inside
         below = np.floor(self.origin + (np.arange(first, last) + 0.5) / self.scale).astype(np.intp)
-        return below.clip(0, self.extent - 1)  # rounding may put a centre on the border beyond it
+        return below.clip(0, self.extent - 1)  # rounding may move a centre past the border
 
     def box(self) -> tuple[float, float]:
-        """What the inside covers in the source, as real numbers; up to half an output pixel beyond its borders."""
+        """Return the source interval that the inside pixels cover; it may exceed the source by half an output pixel."""
         first, last = self.inside
         return self.origin + first / self.scale, self.origin + last / self.scale
 
@@ -58,11 +58,11 @@ class _Axis:
 def crop(
     image: Image.Image, label: Pixels, augmentation: Augmentation, seed: int, aim: tuple[int, int] | None = None
 ) -> tuple[Pixels, Pixels]:
-    """A crop of both, decided by ``seed`` alone; with ``aim`` (row, column) one that contains this pixel.
+    """Crop an image and its label, determined by ``seed`` alone. With ``aim`` (row, column), include that pixel.
 
-    The aimed pixel falls on the centre of an output pixel, so its label is there at every scale,
-    if it were a pole one pixel wide. The image is resampled with antialiasing, the label by its
-    nearest pixel; outside of the source the label is void.
+    The aimed pixel falls on the centre of an output pixel, so its label survives at every scale, even
+    for a pole one pixel wide. The image is resampled with antialiasing, the label by nearest
+    neighbour. Outside the source the label is void.
     """
     random = np.random.Generator(np.random.Philox(key=seed))
     scale, down, right, mirror = random.random(4)
@@ -72,20 +72,20 @@ def crop(
     rows = _placed(label.shape[0], augmentation.crop[0], zoom, down, aims[0])
     columns = _placed(label.shape[1], augmentation.crop[1], zoom, right, aims[1])
     cut_image, cut_label = _resampled_image(image, rows, columns), _resampled_label(label, rows, columns)
-    # A view will do: whoever stacks crops into a batch copies them anyway.
+    # A view is enough: stacking crops into a batch copies them anyway.
     return (cut_image[:, ::-1], cut_label[:, ::-1]) if augmentation.flip and mirror < 0.5 else (cut_image, cut_label)
 
 
 def _placed(extent: int, size: int, scale: float, chance: float, aim: int | None) -> _Axis:
-    """Where the crop lies: inside the source where it fits, else around it; ``chance`` in [0, 1) chooses."""
+    """Place the crop inside the source if it fits, else around it; ``chance`` in [0, 1) selects the position."""
     slack = extent - size / scale
     low, high = min(slack, 0.0), max(slack, 0.0)
     if aim is None:
         return _Axis(low + (high - low) * chance, scale, size, extent)
-    # Output pixel j on the aimed pixel's centre puts the origin at aim + ½ - (j + ½)/scale: draw j.
+    # Putting output pixel j on the aimed pixel's centre sets the origin to aim + ½ - (j + ½)/scale. Draw j.
     first = max(math.ceil((aim + 0.5 - high) * scale - 0.5), 0)
     last = min(math.floor((aim + 0.5 - low) * scale - 0.5), size - 1)
-    # At a border the grid may miss the range by a fraction of a pixel; the nearest j is right then.
+    # At a border the grid may miss the range by a fraction of a pixel; then use the nearest j.
     first, last = min(first, size - 1), max(last, 0)
     j = min(first, last) + int(chance * (abs(last - first) + 1))
     return _Axis(aim + 0.5 - (j + 0.5) / scale, scale, size, extent)
@@ -101,7 +101,7 @@ def _resampled_label(label: Pixels, rows: _Axis, columns: _Axis) -> Pixels:
 def _resampled_image(image: Image.Image, rows: _Axis, columns: _Axis) -> Pixels:
     (top, bottom), (left, right) = rows.inside, columns.inside
     padding = np.full((rows.size, columns.size, 3), PADDING, np.uint8)
-    if top >= bottom or left >= right:  # a sliver that lies between the centres of output pixels
+    if top >= bottom or left >= right:  # a sliver between the centres of output pixels
         return padding
     (upper, lower), (first, last) = rows.box(), columns.box()
     source, y, x = _extended(image, (upper, lower), (first, last))
@@ -116,7 +116,7 @@ def _resampled_image(image: Image.Image, rows: _Axis, columns: _Axis) -> Pixels:
 def _extended(
     image: Image.Image, vertical: tuple[float, float], horizontal: tuple[float, float]
 ) -> tuple[Image.Image, int, int]:
-    """An image that holds the whole box, and where it begins: beyond the border, the border is repeated."""
+    """Return an image that contains the whole box, and its top and left; borders are padded by repetition."""
     top, bottom = math.floor(vertical[0]), math.ceil(vertical[1])
     left, right = math.floor(horizontal[0]), math.ceil(horizontal[1])
     margins = ((max(-top, 0), max(bottom - image.height, 0)), (max(-left, 0), max(right - image.width, 0)), (0, 0))

@@ -29,7 +29,7 @@ def splits(root: Path) -> list[str]:
 
 
 def open_camvid(root: Path, split: str) -> FileDataset:
-    """Index PNGs that hold 0 … 10, void 11."""
+    """Open a split. Labels are index PNGs with values 0 … 10; 11 is void."""
     images = images_below(existing_folder(root / "images" / split, "the split's folder of images"))
     labels = images_below(existing_folder(root / "labels" / split, "the split's folder of labels"))
     return FileDataset(f"camvid/{split}", CLASSES, contiguous(len(CLASSES), VOID), *matched(images, labels))

@@ -1,4 +1,4 @@
-"""Is a dataset whole? Reads every file once and counts what the labels hold."""
+"""Validate a dataset: read every file once and count the labels."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from losspool.segmentation.data.protocol import IGNORE, Dataset, read_pair
 from losspool.segmentation.data.registry import open_dataset, splits_of
 
 _BAR = 32
-_NUMBERS = 35  # columns that the numbers and the gaps take
+_NUMBERS = 35  # terminal columns used by the numbers and gaps
 
 
 @dataclass
 class Findings:
-    """What a split holds, and what is wrong with it."""
+    """The contents of a split, and its faults."""
 
     dataset: Dataset
     labelled: bool
-    """False for a split that comes without labels, as benchmarks' test splits do."""
+    """False for splits published without labels, such as benchmark test splits."""
     pixels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))
-    """(256,): pixels by label, over all sound images."""
+    """(256,): number of pixels per label, over all sound images."""
     images: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))
-    """(256,): images that hold the label."""
+    """(256,): number of images that contain the label."""
     sound: int = 0
     faults: list[str] = field(default_factory=list)
 
 
 def check_dataset(dataset: Dataset) -> Findings:
-    """Every image decodes, every label is there, decodes, has its image's size and holds known values."""
+    """Check that all images and labels exist and decode, sizes match, and labels hold only known values."""
     files = dataset if isinstance(dataset, FileDataset) else None
-    # Benchmarks keep the labels of their test splits; of any other split a missing label is a fault.
+    # Benchmarks withhold the labels of their test splits. In any other split a missing label is a fault.
     secret = dataset.name.rpartition("/")[2].startswith("test")
     labelled = files is None or not secret or any(pair.label for pair in files.pairs)
     findings = Findings(dataset, labelled)
@@ -50,7 +50,7 @@ def check_dataset(dataset: Dataset) -> Findings:
                 return np.bincount(read_pair(dataset, index)[1].ravel(), minlength=256)
             dataset.image(index)
             return np.zeros(256, np.int64)
-        except UserError as error:  # of the disk as well: whoever asks wants to hear of every file
+        except UserError as error:  # disk errors too: report every file
             return str(error)
 
     for result in track(in_threads(counts, range(len(dataset))), len(dataset), f"Checking {dataset.name}"):
@@ -65,7 +65,7 @@ def check_dataset(dataset: Dataset) -> Findings:
 
 
 def report_check(name: str, root: Path | None, split: str | None = None) -> bool:
-    """``losspool data check``: print the classes and faults of a split, or of all. Returns whether all is sound."""
+    """Print the classes and faults of one split, or of all splits. Return whether no fault was found."""
     output, sound = Console(highlight=False, emoji=False), True
 
     def show(text: str) -> None:
@@ -77,7 +77,7 @@ def report_check(name: str, root: Path | None, split: str | None = None) -> bool
         except UserError as error:
             if split:
                 raise
-            show(f"fault: {error}")  # one split that cannot be opened must not hide the others
+            show(f"fault: {error}")  # a split that fails to open must not hide the others
             sound = False
             continue
         findings = check_dataset(dataset)
@@ -93,7 +93,7 @@ def report_check(name: str, root: Path | None, split: str | None = None) -> bool
 
 
 def class_table(findings: Findings, width: int) -> Table:
-    """A row per class: its share of the pixels, of the images, and a bar, in ``width`` columns of the terminal."""
+    """Build a table of each class's share of pixels and images, with a bar, for a terminal ``width`` columns wide."""
     total, largest = findings.pixels.sum(), findings.pixels.max()
     table = Table(title=Text(plain(findings.dataset.name)), title_justify="left", box=None, pad_edge=False)
     for header in ("label", "class", "% of pixels", "% of images", ""):
@@ -102,16 +102,18 @@ def class_table(findings: Findings, width: int) -> Table:
     rows.append(("", "void", IGNORE, (128, 128, 128)))
     names = min(max(cell_len(name) for _, name, _, _ in rows), max(width - _NUMBERS - 8, 8))
     bars = max(min(width - _NUMBERS - names, _BAR), 0)
-    for shown, name, label, color in rows:
+    for index_text, name, label, color in rows:
         pixels, images = findings.pixels[label], findings.images[label]
         bar = "█" * round(bars * pixels / max(largest, 1)) or ("▏" if pixels and bars else "")
         name_cell = Text(name)
         name_cell.truncate(names, overflow="ellipsis")
         table.add_row(
-            shown,
+            index_text,
             name_cell,
             f"{100 * pixels / max(total, 1):.2f}",
             f"{100 * images / max(findings.sound, 1):.1f}",
-            Text(bar, style="rgb({},{},{})".format(*color) if sum(color) > 90 else ""),  # black is not seen on black
+            Text(
+                bar, style="rgb({},{},{})".format(*color) if sum(color) > 90 else ""
+            ),  # dark colours are invisible on black
         )
     return table

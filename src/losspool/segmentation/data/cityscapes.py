@@ -8,7 +8,7 @@ from losspool.segmentation.data.files import FileDataset, Pair, existing_folder
 from losspool.segmentation.data.labels import LabelDecoder, contiguous
 from losspool.segmentation.data.protocol import IGNORE, ClassInfo, Pixels
 
-# The official table: the 19 classes that are scored, by the id that labelIds files give them.
+# The official table: the 19 evaluated classes, keyed by their id in labelIds files.
 _TRAIN_CLASSES = {
     7: ClassInfo("road", (128, 64, 128)),
     8: ClassInfo("sidewalk", (244, 35, 232)),
@@ -32,14 +32,14 @@ _TRAIN_CLASSES = {
 }
 CLASSES = tuple(_TRAIN_CLASSES.values())
 LABEL_IDS = tuple(_TRAIN_CLASSES)
-"""The labelId of each class, as submissions need it."""
+"""The labelId of each class, as required for submissions."""
 
 _LARGEST_ID = 33
-_LICENCE_PLATE = 255  # its id is -1, which an 8-bit file holds as 255
+_LICENCE_PLATE = 255  # its id is -1, stored as 255 in 8-bit files
 
 
 class _CityscapesLabels:
-    """Reads labelTrainIds files as they are, and labelIds files by the official table."""
+    """Reads labelTrainIds files directly, and maps labelIds files by the official table."""
 
     def __init__(self) -> None:
         ids = dict.fromkeys((*range(_LARGEST_ID + 1), _LICENCE_PLATE), IGNORE)
@@ -56,7 +56,7 @@ def splits(root: Path) -> list[str]:
 
 
 def open_cityscapes(root: Path, split: str) -> FileDataset:
-    """The fine annotations; an image's labelTrainIds file where there is one, else its labelIds file."""
+    """Open a split with fine annotations. Prefers an image's labelTrainIds file over its labelIds file."""
     images = existing_folder(root / "leftImg8bit" / split, "the split's folder of images")
     labels = root / "gtFine" / split
     pairs = []

@@ -1,10 +1,10 @@
-"""``classes.yaml`` of a user's own data: checked field by field."""
+"""Read and validate ``classes.yaml`` of a custom dataset."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from reprlib import repr as short  # what a file holds may be endless
+from reprlib import repr as short  # file contents may be arbitrarily long
 from typing import Any
 
 from losspool.segmentation.base import UserError, read_yaml
@@ -17,25 +17,25 @@ _CLASS_FIELDS = {"name", "id", "color"}
 
 @dataclass(frozen=True)
 class ClassFile:
-    """The classes in their order, and how files name them."""
+    """The classes in order, and the decoder of their label files."""
 
     infos: tuple[ClassInfo, ...]
     decoder: LabelDecoder
 
 
 def read_classes(path: Path) -> ClassFile:
-    """``classes: [{name: weed, id: 2, color: [255, 0, 0]}, …]``, ``ignore: 255`` and, if need be, ``ignore_color``.
+    """Read ``classes: [{name: weed, id: 2, color: [255, 0, 0]}, …]``, ``ignore: 255`` and optionally ``ignore_color``.
 
-    Label files hold the ids (index and palette images) or the colours (colour images); decoded
+    Label files store the ids (index and palette images) or the colours (colour images). Decoded
     labels are 0, 1, … in the order of the list.
     """
-    content = _parsed(path)
+    content = _read_mapping(path)
     _refuse_unknown(path, "the file", content, _FIELDS)
     entries = content.get("classes")
     if not isinstance(entries, list) or not entries:
         raise UserError(f"{path}: 'classes' must be a list of at least one class, got {short(entries)}")
     if len(entries) > MOST_CLASSES:
-        raise UserError(f"{path}: 'classes' holds {len(entries)} classes, {MOST_CLASSES} are possible")
+        raise UserError(f"{path}: 'classes' holds {len(entries)} classes, at most {MOST_CLASSES} are allowed")
     values: dict[int, int] = {}
     colors: dict[Color, int] = {}
     names: list[str] = []
@@ -55,10 +55,10 @@ def read_classes(path: Path) -> ClassFile:
     return ClassFile(infos, LabelDecoder(values, colors))
 
 
-def _parsed(path: Path) -> dict[Any, Any]:
+def _read_mapping(path: Path) -> dict[Any, Any]:
     content = read_yaml(path, "the file that names the classes")
     if not isinstance(content, dict):
-        raise UserError(f"{path}: the file must hold 'classes' and 'ignore', got {short(content)}")
+        raise UserError(f"{path}: the file must contain 'classes' and 'ignore', got {short(content)}")
     return content
 
 
@@ -70,9 +70,9 @@ def _refuse_unknown(path: Path, where: str, content: dict[Any, Any], known: set[
 
 def _name(path: Path, where: str, value: Any, names: list[str]) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{path}: {where} must be a text, got {short(value)}")
+        raise UserError(f"{path}: {where} must be a non-empty string, got {short(value)}")
     if value in names:
-        raise UserError(f"{path}: {where} {value!r} is the name of classes[{names.index(value)}] too")
+        raise UserError(f"{path}: {where} {value!r} is already the name of classes[{names.index(value)}]")
     return value
 
 
@@ -91,7 +91,7 @@ def _color(path: Path, where: str, value: Any) -> Color:
 
 def _add(path: Path, where: str, taken: dict[Any, int], value: Any, label: int, names: list[str]) -> None:
     if value in taken:
-        shown = list(value) if isinstance(value, tuple) else value
+        readable = list(value) if isinstance(value, tuple) else value
         owner = "void" if taken[value] == IGNORE else repr(names[taken[value]])
-        raise UserError(f"{path}: {where} {shown!r} belongs to {owner} too")
+        raise UserError(f"{path}: {where} {readable!r} already belongs to {owner}")
     taken[value] = label

@@ -1,4 +1,4 @@
-"""Datasets of files: a list of image and label paths, and the reading of one of them."""
+"""Datasets stored as image and label files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from losspool.segmentation.data.protocol import ClassInfo, Pixels
 
 
 class Decoder(Protocol):
-    """Reads label files; ``key`` changes whenever it would read them otherwise."""
+    """Reads label files. ``key`` must change whenever the decoding changes."""
 
     @property
     def key(self) -> str: ...
@@ -27,7 +27,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class Pair:
-    """An image, and the label that belongs to it. ``label`` is None where there is none."""
+    """An image and its label. ``label`` is None if the image has none."""
 
     name: str
     image: Path
@@ -35,7 +35,7 @@ class Pair:
 
 
 class FileDataset:
-    """Pairs of files behind the protocol; each layout only has to list them."""
+    """A dataset of file pairs. Each layout only needs to list its pairs."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class FileDataset:
         self.pairs = tuple(sorted(pairs, key=lambda pair: pair.name))
         self.names: Sequence[str] = [pair.name for pair in self.pairs]
         self.orphans = tuple(orphans)
-        """Labels that belong to no image."""
+        """Labels without an image."""
         self._decoder = decoder
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class FileDataset:
         return self._decoder.read(_label_of(self.pairs[index]))
 
     def fingerprint(self) -> str:
-        """From names, sizes and times of change: reading every file would cost as much as what is cached."""
+        """Hash names, sizes and modification times. Reading every file would cost as much as rebuilding the cache."""
         digest = hashlib.sha256(repr((self.name, self.classes, self._decoder.key)).encode())
         for pair in self.pairs:
             digest.update(repr((pair.name, _stamp(pair))).encode())
@@ -86,7 +86,7 @@ def _label_of(pair: Pair) -> Path:
 
 
 def existing_folder(path: Path, what: str) -> Path:
-    """``path`` if it is a folder; else one sentence that names it."""
+    """Return ``path`` if it is a readable folder, else raise an error that names it."""
     try:
         if path.is_dir():
             os.listdir(path)
@@ -97,18 +97,18 @@ def existing_folder(path: Path, what: str) -> Path:
 
 
 def subfolders(path: Path) -> list[str]:
-    """Names of the folders in ``path``; none where it does not exist."""
+    """Return the names of the folders in ``path``; empty if it does not exist."""
     if not path.is_dir():
         return []
     return sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Every image file below ``folder``, in the order of the paths; linked folders too, hidden ones not."""
+    """Yield every image file below ``folder`` in path order. Follows linked folders, skips hidden ones."""
     seen: set[str] = set()
     for here, folders, files in os.walk(folder, followlinks=True, onerror=_not_readable):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if (real := os.path.realpath(here)) in seen:  # a link that leads back up
+        if (real := os.path.realpath(here)) in seen:  # a link back to a parent
             folders.clear()
             continue
         seen.add(real)
@@ -123,41 +123,41 @@ def _not_readable(error: OSError) -> None:
 
 
 def images_below(folder: Path) -> dict[str, Path]:
-    """Every image file below ``folder`` by its path there without suffix; none where there is no folder.
+    """Map relative paths without suffix to the image files below ``folder``; empty if it does not exist.
 
-    Two files that differ in their suffix alone cannot be told apart by name and are refused.
+    Raises if two files differ only in their suffix, because their names would be ambiguous.
     """
-    found: dict[str, Path] = {}
+    images: dict[str, Path] = {}
     for path in walk(folder) if folder.is_dir() else ():
         key = path.relative_to(folder).with_suffix("").as_posix()
-        if key in found:
-            raise UserError(f"{path}: differs from {found[key].name} in its suffix alone")
-        found[key] = path
-    return found
+        if key in images:
+            raise UserError(f"{path}: differs from {images[key].name} only in its suffix")
+        images[key] = path
+    return images
 
 
 def matched(images: Mapping[str, Path], labels: Mapping[str, Path]) -> tuple[list[Pair], list[Path]]:
-    """Images with their labels by name, and the labels that are left over."""
+    """Match images and labels by name. Return the pairs, and the labels without an image."""
     pairs = [Pair(key, image, labels.get(key)) for key, image in images.items()]
     return pairs, [path for key, path in labels.items() if key not in images]
 
 
 def read_list(path: Path) -> list[str]:
-    """The names in the file, in its order. One that leads out of the folder, or comes twice, is refused."""
+    """Read the names in a list file, in order. Raises on duplicates and on paths outside the folder."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError:
         raise UserError(f"{path}: the list file does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: the list file cannot be read ({error})") from None
-    names: dict[str, None] = {}  # in order, and quick to look up
+    names: dict[str, None] = {}  # an ordered set
     for line in lines:
         if not line.strip():
             continue
         name = PurePosixPath(line)
         if name.is_absolute() or ".." in name.parts or "\0" in line:
-            raise UserError(f"{path}: {line!r} leads out of the folder")
+            raise UserError(f"{path}: {line!r} points outside the folder")
         if str(name) in names:
-            raise UserError(f"{path}: {str(name)!r} stands there twice")
+            raise UserError(f"{path}: {str(name)!r} is listed twice")
         names[str(name)] = None
     return list(names)

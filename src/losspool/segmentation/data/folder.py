@@ -1,8 +1,8 @@
-"""Any user's data: ``images/<split>/…``, ``labels/<split>/…`` matched by name, and ``classes.yaml``."""
+"""Custom datasets: ``images/<split>/…`` and ``labels/<split>/…`` matched by name, and ``classes.yaml``."""
 
 from __future__ import annotations
 
-from os.path import isdir, isfile  # unlike pathlib's they say no of what cannot be a path
+from os.path import isdir, isfile  # unlike pathlib's, return False for invalid paths
 from pathlib import Path, PurePosixPath
 
 from losspool.segmentation.base import UserError
@@ -12,15 +12,15 @@ from losspool.segmentation.data.images import SUFFIXES
 
 
 def splits(root: Path) -> list[str]:
-    """Folders below ``images``, and list files: those whose first line names an image. Other texts are none."""
+    """Return the folders below ``images``, and the list files: text files whose first line names an image."""
     lists = [path.stem for path in root.glob("*.txt") if _names_an_image(path, root / "images")]
     return sorted({*lists, *subfolders(root / "images")})
 
 
 def open_folder(root: Path, split: str) -> FileDataset:
-    """A split is a folder below ``images`` and ``labels``, or a list file (``<split>.txt`` below the root).
+    """Open a split: a folder below ``images`` and ``labels``, or a list file ``<split>.txt`` in the root.
 
-    A list names images by their path below ``images``, with or without suffix.
+    A list file names images by their path below ``images``, with or without suffix.
     """
     classes = read_classes(root / "classes.yaml")
     name = f"{root.resolve().name}/{split.removesuffix('.txt')}"
@@ -28,9 +28,9 @@ def open_folder(root: Path, split: str) -> FileDataset:
     path = root / split if split.endswith(".txt") else root / f"{split}.txt"
     if isdir(images / split):
         if isfile(path) and _names_an_image(path, images):
-            raise UserError(f"{path}: the split {split!r} is a folder below {images} too; name one of them otherwise")
-        found = matched(images_below(images / split), images_below(labels / split))
-        return FileDataset(name, classes.infos, classes.decoder, *found)
+            raise UserError(f"{path}: the split {split!r} is also a folder below {images}; rename one of them")
+        pairs, orphans = matched(images_below(images / split), images_below(labels / split))
+        return FileDataset(name, classes.infos, classes.decoder, pairs, orphans)
     if not isfile(path):
         raise UserError(f"{images / split}: no such folder, and no list {path.name} in {root}")
     return FileDataset(name, classes.infos, classes.decoder, _listed(path, images, labels))
@@ -42,15 +42,15 @@ def _listed(path: Path, images: Path, labels: Path) -> list[Pair]:
     for entry in read_list(path):
         key = _key(entry)
         if key in pairs:
-            raise UserError(f"{path}: {key!r} stands there twice")
-        found = [image for image in known.get(key, []) if entry in (key, image.relative_to(images).as_posix())]
-        if len(found) != 1:
-            problem = "there is no image" if not found else "more than one suffix has the image"
+            raise UserError(f"{path}: {key!r} is listed twice")
+        matches = [image for image in known.get(key, []) if entry in (key, image.relative_to(images).as_posix())]
+        if len(matches) != 1:
+            problem = "there is no image" if not matches else "there is more than one image"
             raise UserError(f"{path}: {problem} {entry!r} below {images}")
         labelled = partners.get(key, [])
         if len(labelled) > 1:
-            raise UserError(f"{labelled[1]}: differs from {labelled[0].name} in its suffix alone")
-        pairs[key] = Pair(key, found[0], labelled[0] if labelled else None)
+            raise UserError(f"{labelled[1]}: differs from {labelled[0].name} only in its suffix")
+        pairs[key] = Pair(key, matches[0], labelled[0] if labelled else None)
     return list(pairs.values())
 
 
@@ -60,10 +60,10 @@ def _key(entry: str) -> str:
 
 
 def _by_key(folder: Path) -> dict[str, list[Path]]:
-    found: dict[str, list[Path]] = {}
+    paths: dict[str, list[Path]] = {}
     for path in walk(folder) if folder.is_dir() else ():
-        found.setdefault(_key(path.relative_to(folder).as_posix()), []).append(path)
-    return found
+        paths.setdefault(_key(path.relative_to(folder).as_posix()), []).append(path)
+    return paths
 
 
 def _names_an_image(path: Path, images: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Reading image files: every fault becomes one sentence with the file's name."""
+"""Read image files. Every fault becomes a one-sentence error that names the file."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from losspool.segmentation.base import BrokenFileError, UserError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 
-# The formats of these suffixes, whatever a file is called: of the others one would start Ghostscript.
+# Formats of these suffixes. Pillow detects formats by content, and for some others would start Ghostscript.
 _FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
 
-# What Pillow's decoders raise on damaged files, beyond its own OSError.
+# Errors that Pillow's decoders raise on damaged files, besides OSError.
 _DAMAGE = (SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, struct.error, zlib.error)
 
-# What the system says of a file that is not there, not for us, or damaged (its offsets may lead nowhere). All else
-# that it says, of too many open files, a failing disk or a server that is gone, is no reason to go without this file.
-_OF_THE_FILE = (
+# System errors caused by the file itself: missing, not permitted, or damaged (its offsets may be invalid). Any other
+# system error (too many open files, a failing disk, a lost server) is not a reason to skip the file.
+_FILE_ERRORS = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
     *(errno.EINVAL, errno.EOVERFLOW),
 )
 
 
 def unreadable(path: Path, error: OSError) -> UserError:
-    """What to raise for an error of the system: a :class:`BrokenFileError` only where the file is to blame."""
+    """Return the error to raise for an OSError: a :class:`BrokenFileError` only if the file itself is at fault."""
     if error.errno == errno.ENOENT:
         return BrokenFileError(path, "the file does not exist")
-    if error.errno in _OF_THE_FILE:
+    if error.errno in _FILE_ERRORS:
         return BrokenFileError(path, f"the file cannot be opened ({error.strerror})")
-    return UserError(f"{path}: reading failed ({error.strerror}); the file itself may be whole")
+    return UserError(f"{path}: reading failed ({error.strerror}); the file itself may be intact")
 
 
 def too_large(path: Path) -> UserError:
-    return UserError(f"{path}: there is not enough memory to read it")
+    return UserError(f"{path}: not enough memory to read the file")
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Image.Image]:
-    """The file as a Pillow image, not yet decoded; decode it inside, so that damage is named."""
+    """Open the file as a Pillow image. Decode it inside the context, so that errors name the file."""
     try:
         with Image.open(path, formats=_FORMATS) as image:
             yield image
@@ -56,7 +56,7 @@ def opened(path: Path) -> Iterator[Image.Image]:
     except OSError as error:
         if error.errno is not None:
             raise unreadable(path, error) from None
-        raise _undecodable(path, error) from None  # Pillow's own
+        raise _undecodable(path, error) from None  # raised by Pillow, not by the system
     except MemoryError:
         raise too_large(path) from None
     except Image.DecompressionBombError as error:
@@ -66,20 +66,20 @@ def opened(path: Path) -> Iterator[Image.Image]:
 
 
 def _undecodable(path: Path, error: Exception) -> UserError:
-    if "out of memory" in str(error):  # as Pillow's decoders say it
+    if "out of memory" in str(error):  # the wording of Pillow's decoders
         return too_large(path)
     return BrokenFileError(path, f"the image cannot be decoded ({error})")
 
 
 def read_image(path: Path) -> Image.Image:
-    """RGB, decoded, as it is stored: an EXIF orientation is not applied, because labels have none."""
+    """Read and decode an image as RGB. EXIF orientation is not applied, because labels have none."""
     with opened(path) as image:
         image.load()
         if image.mode == "RGB":
             return image
-        if image.mode in ("I", "F"):  # Pillow would clip them to white
+        if image.mode in ("I", "F"):  # Pillow would clip them to white on conversion
             raise BrokenFileError(
-                path, f"of Pillow's mode {image.mode!r}, which has no fixed range; store 8 or 16 bits"
+                path, f"Pillow mode {image.mode!r} has no fixed range; store the image with 8 or 16 bits"
             )
         if image.mode.startswith("I;16"):
             grey = (np.asarray(image).astype(np.uint32) // 257).astype(np.uint8)
@@ -88,15 +88,15 @@ def read_image(path: Path) -> Image.Image:
         return (image.convert("RGBA") if transparent else image).convert("RGB")
 
 
-# Pillow stretches grey levels of 2 and 4 bits to 0 … 255; labels must come back as they were.
+# Pillow stretches 2-bit and 4-bit grey levels to 0 … 255; label values must be restored.
 _STRETCHED = {"L;2": 85, "L;4": 17}
 
 
 def read_values(path: Path) -> NDArray[np.unsignedinteger]:
-    """A label file as it is: (H, W) values of an index, palette or 16-bit file, (H, W, 3) of a colour one."""
+    """Read the raw values of a label file: (H, W) for index, palette and 16-bit files, (H, W, 3) for colour files."""
     with opened(path) as image:
         tile = getattr(image, "tile", None)
-        raw = str(tile[0][3]) if tile else ""  # its arguments; before Pillow 11 they have no name
+        raw = str(tile[0][3]) if tile else ""  # the tile's arguments; unnamed before Pillow 11
         if image.mode in ("L", "P", "I;16", "I;16B"):
             values = cast("NDArray[np.unsignedinteger]", np.asarray(image))
             return values // np.uint8(_STRETCHED[raw]) if raw in _STRETCHED else values
@@ -107,10 +107,10 @@ def read_values(path: Path) -> NDArray[np.unsignedinteger]:
             raise BrokenFileError(path, "labels must lie between 0 and 65535")
         if image.mode in ("RGB", "RGBA"):
             return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
-        raise BrokenFileError(path, f"not an index, palette or colour image, but of Pillow's mode {image.mode!r}")
+        raise BrokenFileError(path, f"not an index, palette or colour image, but Pillow mode {image.mode!r}")
 
 
 def size_of(path: Path) -> tuple[int, int]:
-    """(height, width) from the file's head, without decoding it."""
+    """Return (height, width) from the file header, without decoding the image."""
     with opened(path) as image:
         return image.height, image.width

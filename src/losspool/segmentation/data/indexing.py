@@ -1,4 +1,4 @@
-"""The class index: which classes each image holds, and where. It aims crops, and counts pixels for the baselines."""
+"""The class index: which classes each image contains, and where. Used for sampling crops and class frequencies."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from losspool.segmentation.base import PARTIAL, BrokenFileError, UserError, in_t
 from losspool.segmentation.data.protocol import Dataset, Skip
 
 POSITIONS = 64
-"""How many positions of a class are kept per image: enough that crops differ, and 30 MB for Cityscapes."""
+"""Positions kept per class and image: enough for varied crops, and 30 MB for Cityscapes."""
 _VERSION = 1
 _STALE = 3600.0  # seconds
 
 
 @dataclass(frozen=True, eq=False)
 class ClassIndex:
-    """Of N images and C classes."""
+    """Class statistics of N images and C classes."""
 
     pixels: NDArray[np.int64]
-    """(N, C): how many pixels of each image belong to each class."""
+    """(N, C): number of pixels per image and class."""
     sizes: NDArray[np.int64]
     """(N, 2): height and width."""
     starts: NDArray[np.int64]
-    """(N·C + 1,): ``positions[starts[i·C + c] : starts[i·C + c + 1]]`` are those of class c in image i."""
+    """(N·C + 1,): ``positions[starts[i·C + c] : starts[i·C + c + 1]]`` are the positions of class c in image i."""
     positions: NDArray[np.int32]
     """(P, 2): row and column."""
 
     def positions_of(self, image: int, label: int) -> NDArray[np.int32]:
-        """(K, 2): up to ``POSITIONS`` pixels of the class, drawn uniformly from all that the image has."""
+        """Return (K, 2): up to ``POSITIONS`` pixels of the class, drawn uniformly from the image."""
         entry = image * self.pixels.shape[1] + label
         return self.positions[self.starts[entry] : self.starts[entry + 1]]
 
     def images_with(self, label: int) -> NDArray[np.intp]:
-        """The images that hold at least a pixel of the class."""
+        """Return the indices of images that contain the class."""
         return np.flatnonzero(self.pixels[:, label])
 
 
@@ -51,7 +51,7 @@ _TABLES = tuple(field.name for field in fields(ClassIndex))
 
 
 def build_index(dataset: Dataset, broken: Skip | None = None) -> ClassIndex:
-    """Read every label once, in threads. One that is ``broken`` and may be skipped holds no class, and has no size."""
+    """Read every label once, in threads. If ``broken`` is given, broken labels are reported to it and left empty."""
     count = len(dataset.classes)
     faults: dict[int, BrokenFileError] = {}
 
@@ -65,7 +65,7 @@ def build_index(dataset: Dataset, broken: Skip | None = None) -> ClassIndex:
             label = np.zeros((0, 0), np.uint8)
         pixels = np.bincount(label.ravel(), minlength=256)[:count]
         random = np.random.Generator(np.random.Philox(key=index))
-        return pixels, label.shape, [_some(label, c, random) for c in range(count) if pixels[c]]
+        return pixels, label.shape, [_sample_positions(label, c, random) for c in range(count) if pixels[c]]
 
     entries = list(track(in_threads(entry, range(len(dataset))), len(dataset), f"Indexing {dataset.name}"))
     for index in sorted(faults):
@@ -81,18 +81,18 @@ def build_index(dataset: Dataset, broken: Skip | None = None) -> ClassIndex:
     )
 
 
-def _some(label: NDArray[np.uint8], wanted: int, random: np.random.Generator) -> NDArray[np.int32]:
-    found = np.flatnonzero(label == wanted)
-    if len(found) > POSITIONS:
-        found = np.sort(random.choice(found, POSITIONS, replace=False, shuffle=False))
-    return np.stack(np.divmod(found, label.shape[1]), axis=1).astype(np.int32)  # (K,) -> (K, 2)
+def _sample_positions(label: NDArray[np.uint8], wanted: int, random: np.random.Generator) -> NDArray[np.int32]:
+    places = np.flatnonzero(label == wanted)
+    if len(places) > POSITIONS:
+        places = np.sort(random.choice(places, POSITIONS, replace=False, shuffle=False))
+    return np.stack(np.divmod(places, label.shape[1]), axis=1).astype(np.int32)  # (K,) -> (K, 2)
 
 
 def class_index(dataset: Dataset, folder: Path | None = None, broken: Skip | None = None) -> ClassIndex:
-    """From the cache if it was made from this very data, else built, and cached if that is possible.
+    """Return the cached index if it matches the data; else build it, and cache it if possible.
 
-    Without the labels that are ``broken``, if they may be skipped. Such an index is not cached: it would hide them
-    from the next run.
+    If ``broken`` is given, broken labels are skipped. An index with skipped labels is not cached, because it would hide
+    them from the next run.
     """
     try:
         return _cached(dataset, folder)
@@ -110,7 +110,7 @@ def _cached(dataset: Dataset, folder: Path | None) -> ClassIndex:
         try:
             return _decoded(path.read_bytes(), key)
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-            say(f"{path}: cannot be used, the index is built anew ({error})")
+            say(f"{path}: the cached index is invalid and will be rebuilt ({error})")
     index = build_index(dataset)
     content = _encoded(index, key)
     try:
@@ -119,17 +119,17 @@ def _cached(dataset: Dataset, folder: Path | None) -> ClassIndex:
         _sweep(path)
     except UserError as error:
         say(f"{error}; the index will be built again next time")
-    except ValueError as error:  # no possible name of a file
+    except ValueError as error:  # not a valid file name
         say(f"{path}: cannot be written ({error}); the index will be built again next time")
     return index
 
 
 def _sweep(path: Path) -> None:
-    """Delete what killed writers of this very file have left.
+    """Delete partial files that killed writers of this file have left.
 
-    Not what is younger than an hour, by the clock of the disk: somebody may be writing it, at the same time as we did.
+    Keeps files younger than an hour by the disk's clock, because another process may still be writing them.
     """
-    with suppress(OSError):  # another may sweep as well
+    with suppress(OSError):  # another process may delete them too
         now = path.stat().st_mtime
         for leftover in path.parent.glob(f".{path.name}.*{PARTIAL}"):
             if now - leftover.stat().st_mtime > _STALE:
@@ -137,7 +137,7 @@ def _sweep(path: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """``losspool`` in the user's folder of caches, or in that of temporary files for a user without a home."""
+    """Return ``losspool`` in the user's cache folder, or in the temporary folder for users without a home."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "losspool"
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""From the values in label files to 0 … C-1 and void."""
+"""Map the values in label files to 0 … C-1 and void."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from losspool.segmentation.data.protocol import IGNORE, Pixels
 
 Color = tuple[int, int, int]
 
-_UNKNOWN = 254  # never a class: a dataset holds at most 254
+_UNKNOWN = 254  # never a class: a dataset has at most 254
 MOST_CLASSES = 254
 
 
 class LabelDecoder:
-    """Maps a file's values, or its colours, to labels. A value that nobody named is an error with the file's name."""
+    """Maps the values or colours of a file to labels. Unknown values raise an error that names the file."""
 
     def __init__(self, values: Mapping[int, int], colors: Mapping[Color, int] | None = None) -> None:
-        """``values`` and ``colors`` give the label of each value and colour that may occur, ``IGNORE`` for void."""
+        """``values`` and ``colors`` map each allowed value and colour to its label, ``IGNORE`` for void."""
         self.key = repr((sorted(values.items()), sorted((colors or {}).items())))
-        """Tells decoders apart, for whoever caches what they decoded."""
+        """Identifies the decoding; use it as part of a cache key."""
         self._by_value = np.full(1 << 16, _UNKNOWN, np.uint8)
         self._by_value[list(values)] = list(values.values())
         self._by_byte = self._by_value[:256].tobytes()
@@ -33,7 +33,7 @@ class LabelDecoder:
         self._by_color = np.array([packed[color] for color in sorted(packed)], np.uint8)
 
     def read(self, path: Path) -> Pixels:
-        """(H, W) labels of the file."""
+        """Read the labels (H, W) of a file."""
         values = read_values(path)
         try:
             return self._from_colors(values, path) if values.ndim == 3 else self._from_values(values, path)
@@ -41,29 +41,29 @@ class LabelDecoder:
             raise too_large(path) from None
 
     def _from_values(self, values: NDArray[np.unsignedinteger], path: Path) -> Pixels:
-        # For bytes, translate and find take a fifth of NumPy's time: a whole frame is decoded for one crop.
+        # For bytes, translate and find take a fifth of NumPy's time. This matters: each crop decodes a whole frame.
         decoded = (
             values.tobytes().translate(self._by_byte) if values.itemsize == 1 else self._by_value[values].tobytes()
         )
         unknown = decoded.find(_UNKNOWN)
         if unknown >= 0:
-            raise BrokenFileError(path, f"the label value {values.flat[unknown]} is no class's id and not void")
+            raise BrokenFileError(path, f"the label value {values.flat[unknown]} is neither a class id nor void")
         return np.frombuffer(decoded, np.uint8).reshape(values.shape)
 
     def _from_colors(self, values: NDArray[np.unsignedinteger], path: Path) -> Pixels:
         if not len(self._colors):
-            raise BrokenFileError(path, "a colour image, but this dataset's labels are index images")
+            raise BrokenFileError(path, "the label is a colour image, but this dataset uses index images")
         packed = _packed(values)
         place = np.minimum(np.searchsorted(self._colors, packed), len(self._colors) - 1)
-        strange = self._colors[place] != packed
-        if strange.any():
-            color = tuple(int(channel) for channel in values[strange][0])
-            raise BrokenFileError(path, f"the colour {color} is no class's colour and not void")
+        unknown = self._colors[place] != packed
+        if unknown.any():
+            color = tuple(int(channel) for channel in values[unknown][0])
+            raise BrokenFileError(path, f"the colour {color} is neither a class colour nor void")
         return self._by_color[place]
 
 
 def contiguous(count: int, void: int = IGNORE) -> LabelDecoder:
-    """The decoder of files that hold 0 … count-1 and ``void``."""
+    """Return a decoder for files with values 0 … count-1 and ``void``."""
     return LabelDecoder({**{label: label for label in range(count)}, void: IGNORE})
 
 

@@ -1,4 +1,4 @@
-"""Datasets by name: the one table that knows them all."""
+"""Open datasets by name, or by import path for custom kinds."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def _no_options(data: Any, split: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class DatasetKind:
-    """How the splits of one kind of data are opened."""
+    """How to list and open the splits of one kind of dataset."""
 
     open: Callable[..., Dataset]
-    """From the data's folder, a split, and ``options``; without the folder where ``generated``."""
+    """Opens a split, given the root folder (unless ``generated``), the split, and ``options``."""
     splits: Callable[..., Sequence[str]]
-    """The splits that the folder has."""
+    """Lists the splits in the root folder."""
     generated: bool = False
-    """Whether the data are made on the fly and need no folder."""
+    """Whether the data is generated on the fly and needs no folder."""
     options: Callable[[Any, str], dict[str, Any]] = _no_options
-    """More arguments of ``open``, from a recipe's section ``data`` and the split."""
+    """Returns further arguments of ``open``, from the ``data`` section of a recipe and the split."""
 
 
 DATASETS: dict[str, DatasetKind] = {
@@ -40,11 +40,11 @@ DATASETS: dict[str, DatasetKind] = {
     "voc": DatasetKind(voc.open_voc, voc.splits),
     "streets": DatasetKind(streets.Streets, streets.splits, generated=True, options=streets.options),
 }
-"""By the name that ``data.name`` gives. An outside package's kind is named by its import path instead."""
+"""Dataset kinds by ``data.name``. Use an import path for a kind from another package."""
 
 
 def dataset_kind(name: str) -> DatasetKind:
-    """The entry of ``DATASETS``, or what an import path leads to."""
+    """Return the entry of ``DATASETS``, or the object at an import path."""
     if not is_import_path(name):
         check_dataset_name(name)
         return DATASETS[name]
@@ -55,7 +55,7 @@ def dataset_kind(name: str) -> DatasetKind:
 
 
 def check_dataset_name(name: str) -> None:
-    """Raise for a name that is neither in ``DATASETS`` nor an import path."""
+    """Raise if the name is neither in ``DATASETS`` nor an import path."""
     if name not in DATASETS and not is_import_path(name):
         near = difflib.get_close_matches(name, DATASETS, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(DATASETS)}"
@@ -63,7 +63,7 @@ def check_dataset_name(name: str) -> None:
 
 
 def open_dataset(name: str, root: Path | str | None, split: str, **options: Any) -> Dataset:
-    """A split of a dataset. ``streets`` needs no root; ``options`` are its own (seed, size, count)."""
+    """Open a split. Generated datasets need no root; ``options`` depend on the kind (streets: seed, size, count)."""
     kind = dataset_kind(name)
     if kind.generated:
         return kind.open(split, **options)
@@ -76,18 +76,18 @@ def open_dataset(name: str, root: Path | str | None, split: str, **options: Any)
 
 
 def splits_of(name: str, root: Path | str | None) -> Sequence[str]:
-    """The splits that the data at ``root`` has."""
+    """Return the splits available at ``root``."""
     kind = dataset_kind(name)
     if kind.generated:
         return kind.splits()
-    found = kind.splits(_root(name, root))
-    if not found:
-        raise UserError(f"{root}: holds no split of {name}")
-    return found
+    names = kind.splits(_root(name, root))
+    if not names:
+        raise UserError(f"{root}: no split of {name} found")
+    return names
 
 
 def _root(name: str, root: Path | str | None) -> Path:
     if root is None:
-        raise UserError(f"the dataset {name!r} needs the folder of its data")
-    # pathlib's expanduser would raise for an unknown user
+        raise UserError(f"the dataset {name!r} needs a root folder")
+    # pathlib's expanduser raises for an unknown user
     return existing_folder(Path(os.path.expanduser(root)), "the root of the data")

@@ -1,4 +1,4 @@
-"""PASCAL VOC 2012 in its own layout, with the augmented training set where it was prepared."""
+"""PASCAL VOC 2012 in its original layout, with the augmented training set if prepared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMES += ["diningtable", "dog", "horse", "motorbike", "person", "pottedplant", 
 
 
 def voc_color(index: int) -> tuple[int, int, int]:
-    """VOC's colour of a label: the bits of the index, spread over the channels from the highest bit down."""
+    """Return VOC's colour for a label: the bits of the index, spread over the channels from the highest bit down."""
     red = green = blue = 0
     for place in range(8):
         red |= (index >> 3 * place & 1) << 7 - place
@@ -30,7 +30,7 @@ CLASSES = tuple(ClassInfo(name, voc_color(index)) for index, name in enumerate(_
 
 
 def voc_folder(root: Path) -> Path:
-    """The folder that holds JPEGImages: ``root`` itself, or VOCdevkit/VOC2012 below it."""
+    """Return the folder with JPEGImages: ``root`` itself, or VOCdevkit/VOC2012 below it."""
     for folder in (root, root / "VOC2012", root / "VOCdevkit" / "VOC2012"):
         if (folder / "JPEGImages").is_dir():
             return folder
@@ -42,15 +42,15 @@ def splits(root: Path) -> list[str]:
 
 
 def open_voc(root: Path, split: str) -> FileDataset:
-    """The images of ``ImageSets/Segmentation/<split>.txt``; ``trainaug`` is the augmented training set.
+    """Open the images of ``ImageSets/Segmentation/<split>.txt``; ``trainaug`` is the augmented training set.
 
-    A label is taken from SegmentationClass where VOC has one, because its outlines are finer and
-    the benchmark is scored on it, else from SegmentationClassAug.
+    Labels come from SegmentationClass if available, because its outlines are finer and the
+    benchmark is scored on it, else from SegmentationClassAug.
     """
     folder = voc_folder(root)
     path = folder / LISTS / f"{split}.txt"
     if split == AUGMENTED and not path.exists():
-        raise UserError(f"{path}: the augmented list does not exist; make it with 'losspool data prepare voc'")
+        raise UserError(f"{path}: the augmented list does not exist; create it with 'losspool data prepare voc'")
     pairs = []
     for name in read_list(path):
         candidates = (folder / kind / f"{name}.png" for kind in ("SegmentationClass", "SegmentationClassAug"))

@@ -1,4 +1,4 @@
-"""The augmented VOC training set, from VOC and SBD as they are downloaded."""
+"""Build the augmented VOC training set from the VOC and SBD downloads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from losspool.segmentation.data.protocol import Pixels
 from losspool.segmentation.data.voc import AUGMENTED, CLASSES, LISTS, voc_color, voc_folder
 
 VOC_AUGMENTED_IMAGES = 10_582
-"""Images in the augmented set that everyone trains on, the paper too."""
+"""Number of images in the standard augmented training set, which the paper uses too."""
 _PALETTE = [channel for index in range(256) for channel in voc_color(index)]
 
 
@@ -32,9 +32,9 @@ class Prepared:
 def prepare_voc(voc: Path, sbd: Path) -> Prepared:
     """Write SegmentationClassAug and the list ``trainaug.txt``.
 
-    The list holds VOC's train images and all of SBD's, without VOC's val images. A label is VOC's
-    own where VOC has one, because its outlines are finer, else SBD's. The list is written last:
-    while it is missing nobody takes a half-made folder for a whole one.
+    The list contains VOC's train images and all SBD images, except VOC's val images. Labels come
+    from VOC if available, because its outlines are finer, else from SBD. The list is written last,
+    so that an incomplete folder is never mistaken for a complete one.
     """
     folder = voc_folder(existing_folder(voc, "the folder of VOC"))
     source = _sbd_folder(existing_folder(sbd, "the folder of SBD"))
@@ -89,8 +89,8 @@ def _read_mat(path: Path) -> Pixels:
         raise BrokenFileError(path, "the file does not exist")
     try:
         label = np.asarray(loadmat(path)["GTcls"]["Segmentation"][0, 0])
-    except Exception as error:  # scipy's reader raises whatever a damaged file leads it to
-        raise BrokenFileError(path, f"not a label file of SBD ({error})") from None
+    except Exception as error:  # scipy's reader raises all kinds of errors on damaged files
+        raise BrokenFileError(path, f"not an SBD label file ({error})") from None
     if label.ndim != 2 or label.dtype != np.uint8 or ((label >= len(CLASSES)) & (label != 255)).any():
-        raise BrokenFileError(path, "GTcls.Segmentation is not an image of VOC's labels")
+        raise BrokenFileError(path, "GTcls.Segmentation is not a VOC label image")
     return label

@@ -1,4 +1,4 @@
-"""The paper's DeepLabV2 on ResNet and MobileNetV2, its weights, and any other model by import path."""
+"""DeepLabV2 on ResNet and MobileNetV2 backbones, pretrained weights, and custom models by import path."""
 
 from losspool.segmentation.models.batch_norm import freeze_batch_norm
 from losspool.segmentation.models.deeplab import ALIGN_CORNERS, DeepLabV2, covered, enlarge

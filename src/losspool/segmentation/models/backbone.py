@@ -1,4 +1,4 @@
-"""What the backbones share: how a stride becomes a dilation, and how fresh weights are drawn."""
+"""Code shared by the backbones: trading strides for dilation, and weight initialisation."""
 
 from __future__ import annotations
 
@@ -8,40 +8,41 @@ from typing import Literal, NamedTuple
 from torch import nn
 
 Variant = Literal["torchvision", "caffe"]
-"""Where a network's strides and dilations sit; see :mod:`losspool.segmentation.models.resnet`."""
+"""Which layers carry the strides and dilations; see :mod:`losspool.segmentation.models.resnet`."""
 
 
 class Backbone(nn.Module):
-    """A network from images (B, 3, H, W) to features (B, ``out_channels``, h, w), h ≈ H / ``output_stride``."""
+    """Maps images (B, 3, H, W) to features (B, ``out_channels``, h, w), with h ≈ H / ``output_stride``."""
 
     out_channels: int
     output_stride: int
     variant: Variant
     classifier: tuple[str, ...]
-    """How the keys of the classifier begin in torchvision's files. It is no part of the backbone."""
+    """Key prefixes of the classifier in torchvision's files. The backbone does not include it."""
 
 
 class Atrous(NamedTuple):
-    """How a block with a stride is run: with the stride, or without it and dilated."""
+    """How to run a block that has a stride: strided, or dilated instead."""
 
     stride: int
     at: int
-    """Dilation of the convolution that has the stride, or had it."""
+    """Dilation of the convolution that has, or had, the stride."""
 
     behind: int
     """Dilation of every convolution after it."""
 
     def after(self) -> Atrous:
-        """For the blocks of the same stage that follow."""
+        """Return the setting for the following blocks of the stage."""
         return Atrous(1, self.behind, self.behind)
 
 
 def atrous(strides: Sequence[int], stem: int, output_stride: int) -> Iterator[Atrous]:
-    """Strides beyond ``output_stride`` traded for dilation, one entry for each of ``strides``.
+    """Trade strides beyond ``output_stride`` for dilation; yield one entry per stride.
 
-    Every convolution behind a removed stride is dilated by it. Then the network computes what the
-    strided one computes, at more positions: those that the strided one visits come out the same.
-    This is also why the convolution that had the stride keeps the dilation from before.
+    Every convolution after a removed stride is dilated by it. The dilated network then computes the
+    same features as the strided one, at more positions: at the positions of the strided network the
+    results are equal. For the same reason the convolution that had the stride keeps its previous
+    dilation.
     """
     total, dilation = stem, 1
     for stride in strides:
@@ -56,13 +57,13 @@ def atrous(strides: Sequence[int], stem: int, output_stride: int) -> Iterator[At
 
 def check_backbone(what: str, output_stride: int, variant: str, variants: Sequence[str]) -> None:
     if output_stride not in (8, 16, 32):
-        raise ValueError(f"{what} has an output stride of 8, 16 or 32, got {output_stride!r}")
+        raise ValueError(f"{what}: the output stride must be 8, 16 or 32, got {output_stride!r}")
     if variant not in variants:
-        raise ValueError(f"{what} has the variants {', '.join(variants)}, got {variant!r}")
+        raise ValueError(f"{what}: the variant must be {' or '.join(variants)}, got {variant!r}")
 
 
 def draw_weights(module: nn.Module) -> None:
-    """As torchvision draws them: He's initialisation by the number of outputs."""
+    """Initialise convolutions as torchvision does: He initialisation with ``fan_out``."""
     for part in module.modules():
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")

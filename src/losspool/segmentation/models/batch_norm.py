@@ -1,4 +1,4 @@
-"""BatchNorm that keeps what it was loaded with."""
+"""BatchNorm with frozen statistics and parameters."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class FrozenBatchNorm(nn.Module):
-    """A BatchNorm that normalises by its stored statistics in training too, and does not learn.
+    """BatchNorm that uses its stored statistics in training too, and does not learn.
 
-    It takes over the parameters and buffers of the layer that it replaces, so keys and values stay.
+    It takes over the parameters and buffers of the layer it replaces, so the state dict is unchanged.
     """
 
     weight: nn.Parameter | None
@@ -31,12 +31,12 @@ class FrozenBatchNorm(nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> FrozenBatchNorm:
-        """Stay in evaluation mode, whatever the model around this layer is set to."""
+        """Stay in evaluation mode, whatever the mode of the surrounding model."""
         super().train(False)
         return self
 
     def forward(self, input: Tensor) -> Tensor:
-        # Without stored statistics there is nothing to freeze but the affine part: the batch's are used.
+        # Without stored statistics only the affine part can be frozen: use the statistics of the batch.
         batch_statistics = self.running_mean is None
         return F.batch_norm(
             input, self.running_mean, self.running_var, self.weight, self.bias, batch_statistics, 0.0, self.eps
@@ -47,10 +47,10 @@ class FrozenBatchNorm(nn.Module):
 
 
 def freeze_batch_norm(model: nn.Module) -> int:
-    """Replace every BatchNorm below ``model`` by a frozen one; return how many were replaced.
+    """Replace every BatchNorm layer inside ``model`` by a frozen one, and return their number.
 
-    Both the statistics and the affine parameters are frozen, as DeepLabV2 does it: the paper's
-    batches of two crops are too small to estimate either.
+    As in DeepLabV2, both the statistics and the affine parameters are frozen: the paper's batches
+    of two crops are too small to estimate either.
     """
     found = [
         (parent, name, child)

@@ -1,4 +1,4 @@
-"""DeepLabV2: a dilated backbone, four summed atrous branches, a fixed bilinear enlargement."""
+"""DeepLabV2: a dilated backbone, four summed atrous branches, fixed bilinear upsampling."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from torch.nn.parameter import Parameter
 from losspool.segmentation.models.backbone import Backbone
 
 RATES = {8: (6, 12, 18, 24), 16: (3, 6, 9, 12)}
-"""The branches' dilations by output stride. A cell at stride 16 is twice as wide: half the rate sees as far."""
+"""Dilation rates of the branches, by output stride. A cell at stride 16 is twice as wide, so the rates halve."""
 
 ALIGN_CORNERS = False
-"""How coarse logits are enlarged, in the loss (``align_corners=``) and in :func:`enlarge` alike.
+"""``align_corners`` for upsampling coarse logits, both in the loss and in :func:`enlarge`.
 
-With ``False`` a cell stands for the middle of its pixels, as in the paper's deconvolution with fixed
-weights. The backbone looks a few pixels up and left of there, by the same amount at every position
-and for every size of image, so the network can learn it. With ``True`` the amount would grow along
-the image and depend on its size, unless that is a multiple of the stride plus one.
+With ``False`` a cell represents the centre of its pixels, as in the paper's deconvolution with fixed
+weights. The backbone's features are centred a few pixels up and left of there. This offset is the
+same at every position and for every image size, so the network can learn it. With ``True`` the offset
+would grow along the image and depend on its size, unless the size is a multiple of the stride plus one.
 """
 
 
 def covered(logits: Tensor, size: tuple[int, int], stride: int | None) -> tuple[int, int]:
-    """The height and width that the cells of coarse logits (B, C, h, w) stand for: with a stride that many pixels each.
+    """Return the height and width that the cells of coarse logits (B, C, h, w) cover, ``stride`` pixels per cell.
 
-    An image whose size is no multiple of the stride ends within the last cells. Were all of them squeezed into it, they
-    would stand for other places the farther they are from its first corner. Without a stride nothing is known but that
-    the logits are of the whole image.
+    An image whose size is not a multiple of the stride ends inside its last cells. Squeezing all cells into the image
+    would shift them, more so the farther they are from the top-left corner. Without a stride, the logits are assumed to
+    cover exactly the image.
     """
     return size if stride is None else (logits.shape[2] * stride, logits.shape[3] * stride)
 
 
 def enlarge(logits: Tensor, size: tuple[int, int], stride: int | None) -> Tensor:
-    """Coarse logits (B, C, h, w) at the size (H, W) of the image, bilinearly, see :func:`covered`."""
+    """Upsample coarse logits (B, C, h, w) bilinearly to the image size (H, W); see :func:`covered`."""
     full = F.interpolate(logits, covered(logits, size, stride), mode="bilinear", align_corners=ALIGN_CORNERS)
     return full[:, :, : size[0], : size[1]]
 
@@ -60,17 +60,17 @@ class ASPP(nn.Module):
 
 
 class DeepLabV2(nn.Module):
-    """The network of Chen et al. (2016) without its CRF: images (B, 3, H, W) to coarse logits (B, C, h, w).
+    """The network of Chen et al. (2016) without its CRF. Maps images (B, 3, H, W) to coarse logits (B, C, h, w).
 
     Args:
-        backbone: of output stride 8, as published, or 16.
-        num_classes: C.
+        backbone: a backbone with output stride 8, as published, or 16.
+        num_classes: number of classes C.
     """
 
     def __init__(self, backbone: Backbone, num_classes: int) -> None:
         super().__init__()
         if backbone.output_stride not in RATES:
-            raise ValueError(f"DeepLabV2 has an output stride of 8 or 16, got a backbone of {backbone.output_stride}")
+            raise ValueError(f"DeepLabV2 needs a backbone with output stride 8 or 16, got {backbone.output_stride}")
         self.backbone = backbone
         self.aspp = ASPP(backbone.out_channels, num_classes, RATES[backbone.output_stride])
 
@@ -78,9 +78,9 @@ class DeepLabV2(nn.Module):
         return cast(Tensor, self.aspp(self.backbone(x)))
 
     def backbone_parameters(self) -> Iterator[Parameter]:
-        """Those that pretrained weights come for."""
+        """Return the parameters that pretrained weights initialise."""
         return self.backbone.parameters()
 
     def head_parameters(self) -> Iterator[Parameter]:
-        """Those that start fresh, and learn at ten times the rate."""
+        """Return the randomly initialised parameters, which train at ten times the learning rate."""
         return self.aspp.parameters()

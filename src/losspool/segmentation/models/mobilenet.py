@@ -1,4 +1,4 @@
-"""MobileNetV2 without classifier, under torchvision's key names."""
+"""MobileNetV2 without its classifier, with torchvision's key names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from losspool.segmentation.models.backbone import Atrous, Backbone, Variant, atrous, check_backbone, draw_weights
 
-# Table 2 of Sandler et al. (2018): expansion, channels, blocks, stride of the first block
+# Table 2 of Sandler et al. (2018): expansion, channels, blocks, stride of the first block.
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
@@ -23,7 +23,7 @@ def _unit(inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int
 
 
 class InvertedResidual(nn.Module):
-    """Widen by a 1×1, one 3×3 per channel, narrow by a linear 1×1; plus the input where the shape is the same."""
+    """Expanding 1×1, depthwise 3×3, linear projecting 1×1; adds the input if the shapes match."""
 
     def __init__(self, inputs: int, outputs: int, expansion: int, step: Atrous) -> None:
         super().__init__()
@@ -43,15 +43,15 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(Backbone):
-    """The network of Sandler et al. (2018), fully convolutional, up to its 320 channels before the last 1×1.
+    """The network of Sandler et al. (2018), fully convolutional, up to the 320 channels before the last 1×1.
 
-    The authors' own segmentation networks (their Sec. 6.3) stand on this layer as well: the last one
-    widens it to 1,280 channels for the classifier, which costs as much as the head and gains nothing.
+    The authors' own segmentation networks (their Sec. 6.3) use this layer as well. The last 1×1
+    expands it to 1,280 channels for the classifier, which costs as much as the head and gains nothing.
 
     Args:
-        output_stride: 8 or 16, by dilation; 32 is the network as it classifies.
-        variant: there is only ``"torchvision"``: the depthwise 3×3 has the stride, and keeps the
-            dilation from before where the stride is removed.
+        output_stride: 8 or 16, by dilation; 32 is the original classification network.
+        variant: ``"torchvision"`` only. The depthwise 3×3 has the stride. If the stride is removed,
+            it keeps its previous dilation.
     """
 
     classifier = ("classifier.", "features.18.")

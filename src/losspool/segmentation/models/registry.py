@@ -1,4 +1,4 @@
-"""Models by name: ours, or any other by its import path."""
+"""Build models by name, or by import path for custom models."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _CHOICES: dict[Layout, tuple[Variant, Preprocessing]] = {
 
 @dataclass(frozen=True)
 class Model:
-    """A module that gives coarse logits, and what belongs to it."""
+    """A module that returns coarse logits, its spec, and the report of its weights."""
 
     module: nn.Module
     spec: ModelSpec
     report: LoadReport | None = None
-    """What a file of weights brought; None without one."""
+    """What was loaded from a weights file; None without one."""
 
     def parameter_groups(self, lr: float, head_factor: float = 10.0) -> list[dict[str, Any]]:
-        """The trainable parameters for an optimiser, the head at ``head_factor`` times the rate.
+        """Return optimiser parameter groups, with the head at ``head_factor`` times the learning rate.
 
-        A model by import path is split by its methods ``backbone_parameters`` and ``head_parameters``;
-        one without them is a single group at the plain rate.
+        A custom model is split by its methods ``backbone_parameters`` and ``head_parameters``. Without
+        them it forms a single group at the plain rate.
         """
         trainable = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         if not trainable:
@@ -55,46 +55,50 @@ class Model:
         backbone, head = ([parameter for parameter in part() if parameter.requires_grad] for part in parts if part)
         if sorted(map(id, [*backbone, *head])) != sorted(map(id, trainable)):
             raise UserError(
-                f"{self.spec.name}: backbone_parameters() and head_parameters() must give every trainable parameter "
+                f"{self.spec.name}: backbone_parameters() and head_parameters() must yield every trainable parameter "
                 f"once, got {len(backbone)} and {len(head)} of {len(trainable)}"
             )
         groups = [("backbone", backbone, lr), ("head", head, lr * head_factor)]
         return [{"params": params, "lr": rate, "name": name} for name, params, rate in groups if params]
 
     def dry_run(self, height: int, width: int, batch: int) -> None:
-        """Black images through it: what is wrong with a user's model shows here, and not amid a run."""
+        """Run the model on black images, so that a faulty custom model fails here and not during training."""
         images = torch.zeros(1, 3, height, width)
         training = self.module.training
-        logits = self._tried(self.module.eval(), images)
+        logits = self._forward(self.module.eval(), images)
         self.check_logits(logits, images)
         self.module.train(training)
-        if batch == 1:  # too little for BatchNorm, if the network makes one cell of a crop
+        if batch == 1:  # BatchNorm fails on a single value per channel: one image, one cell
             before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
-            self._tried(self.module.train(), images)
+            self._forward(self.module.train(), images)
             for name, buffer in self.module.named_buffers():
                 buffer.copy_(before[name])
             self.module.train(training)
 
-    def _tried(self, module: nn.Module, images: Tensor) -> object:
+    def _forward(self, module: nn.Module, images: Tensor) -> object:
         try:
             with torch.no_grad():
                 return module(images)
         except Exception as error:  # a user's module may raise anything
-            told = str(error).splitlines()[0] if str(error) else ""
+            message = str(error).splitlines()[0] if str(error) else ""
             shape = "×".join(map(str, images.shape))
             name = self.spec.name
-            raise UserError(f"{name}: the model raised {type(error).__name__} for crops of {shape}: {told}") from error
+            raise UserError(
+                f"{name}: the model raised {type(error).__name__} for crops of {shape}: {message}"
+            ) from error
 
     def check_logits(self, logits: object, images: Tensor) -> Tensor:
-        """``logits`` if they are what a model owes for ``images`` (B, 3, H, W); a model by import path may err."""
-        owed = f"logits (B, {self.spec.num_classes}, h, w) with h and w at most the image's"
+        """Return ``logits`` if their type and shape fit ``images`` (B, 3, H, W); custom models may get this wrong."""
+        expected = f"logits (B, {self.spec.num_classes}, h, w), no larger than the image"
         if not isinstance(logits, Tensor):
-            raise UserError(f"{self.spec.name}: the model must give {owed}, got {type(logits).__name__}")
+            raise UserError(f"{self.spec.name}: the model must return {expected}, got {type(logits).__name__}")
         batch, _, height, width = images.shape
         shape = tuple(logits.shape)
         fits = len(shape) == 4 and shape[:2] == (batch, self.spec.num_classes)
         if not fits or not (1 <= shape[2] <= height and 1 <= shape[3] <= width):
-            raise UserError(f"{self.spec.name}: the model must give {owed}, got {shape} for {tuple(images.shape)}")
+            raise UserError(
+                f"{self.spec.name}: the model must return {expected}, got {shape} for {tuple(images.shape)}"
+            )
         return logits
 
 
@@ -107,18 +111,18 @@ def build_model(
     variant: Variant | None = None,
     frozen_bn: bool | None = None,
 ) -> Model:
-    """A model with fresh or pretrained weights.
+    """Build a model with random or pretrained weights.
 
     Args:
         name: a key of ``MODELS``, or the import path of a callable that takes the number of classes
-            and returns an ``nn.Module`` from (B, 3, H, W) to logits (B, C, h, w). Its attribute
-            ``preprocessing`` is used if there is one, else ImageNet's.
-        num_classes: C.
-        output_stride: 8 or 16. A model by import path has its own.
-        weights: a file in torchvision's layout, or in deeplab-pytorch's for ResNet-101. It chooses
-            variant and preprocessing. For a model by import path: a state dict of the module.
-        variant: only without weights, ``"torchvision"`` where not given.
-        frozen_bn: whether BatchNorm is frozen; where not given, with weights yes, without no.
+            and returns an ``nn.Module`` that maps (B, 3, H, W) to logits (B, C, h, w). The module's
+            attribute ``preprocessing`` is used if present, else ImageNet's preprocessing.
+        num_classes: number of classes C.
+        output_stride: 8 or 16. Ignored for custom models.
+        weights: a file in torchvision's layout, or in deeplab-pytorch's for ResNet-101. It determines
+            the variant and the preprocessing. For custom models, a state dict of the module.
+        variant: variant for models without weights (default: ``"torchvision"``).
+        frozen_bn: whether to freeze BatchNorm (default: only with weights).
     """
     frozen_bn = weights is not None if frozen_bn is None else frozen_bn
     if is_import_path(name):
@@ -140,9 +144,9 @@ def build_model(
 
 
 def build_from_spec(spec: ModelSpec) -> Model:
-    """The module that a checkpoint's weights fit, freshly drawn."""
+    """Build a randomly initialised module that a checkpoint's weights fit."""
     if spec.output_stride is None or spec.variant is None:
-        module = _call(spec.name, spec.num_classes)
+        module = _build_custom(spec.name, spec.num_classes)
     else:
         module = DeepLabV2(MODELS[spec.name](spec.output_stride, spec.variant), spec.num_classes)
     if spec.frozen_bn:
@@ -163,8 +167,8 @@ def _build_by_path(spec: ModelSpec, weights: str | Path | None) -> Model:
     return Model(model.module, replace(spec, preprocessing=preprocessing), report)
 
 
-def _call(path: str, num_classes: int) -> nn.Module:
-    """What the callable at an import path returns for the number of classes."""
+def _build_custom(path: str, num_classes: int) -> nn.Module:
+    """Call the builder at an import path with the number of classes, and check its result."""
     build = import_by_path(path, "model")
     if not callable(build):
         raise UserError(f"model {path!r} must be callable with the number of classes, got {type(build).__name__}")

@@ -1,14 +1,15 @@
-"""ResNet-18, -50 and -101 without classifier, under torchvision's key names.
+"""ResNet-18, -50 and -101 without the classifier, with torchvision's key names.
 
-Two variants of the same weights' shapes are in use, and weights of one are wrong in the other:
+Two variants exist. Their weights have the same shapes, but weights of one variant give wrong results
+in the other:
 
-- ``"torchvision"``: a stage's stride sits in the 3×3 convolution of its first block, and the
-  pooling rounds down. With a stride removed, that 3×3 keeps the dilation of the stage before.
-- ``"caffe"``, which the original DeepLabV2 weights were trained in: the stride sits in the 1×1 in
-  front of that 3×3, so every 3×3 of the stage is dilated, and the pooling rounds up.
+- ``"torchvision"``: the first block of a stage has the stride in its 3×3 convolution, and the max
+  pooling rounds sizes down. If the stride is removed, that 3×3 keeps the previous stage's dilation.
+- ``"caffe"``, used by the original DeepLabV2 weights: the stride is in the 1×1 before that 3×3, so
+  every 3×3 of the stage is dilated, and the max pooling rounds sizes up.
 
 Both follow from one rule, :func:`losspool.segmentation.models.backbone.atrous`. ResNet-18's blocks
-have no 1×1: there the variants differ in the pooling alone.
+have no 1×1, so its variants differ only in the pooling.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ Depth = Literal[18, 50, 101]
 
 
 def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int = 1) -> nn.Conv2d:
-    """Padded so that only the stride changes the size."""
+    """Build a convolution padded so that only the stride changes the size."""
     padding = dilation * (kernel // 2)
     return nn.Conv2d(inputs, outputs, kernel, stride, padding, dilation if kernel > 1 else 1, bias=False)
 
 
 class _Block(nn.Module):
-    """A residual block: ``relu(branch(x) + shortcut(x))``, the shortcut projected where shapes differ."""
+    """A residual block: ``relu(branch(x) + shortcut(x))``. The shortcut is projected if the shapes differ."""
 
     expansion: int
 
@@ -50,7 +51,7 @@ class _Block(nn.Module):
 
 
 class BasicBlock(_Block):
-    """Two 3×3 convolutions. The first has the stride in either variant."""
+    """Two 3×3 convolutions. The first has the stride in both variants."""
 
     expansion = 1
 
@@ -67,7 +68,7 @@ class BasicBlock(_Block):
 
 
 class Bottleneck(_Block):
-    """1×1, 3×3, 1×1. The variant says which of the first two has the stride."""
+    """1×1, 3×3 and 1×1 convolutions. The variant determines which of the first two has the stride."""
 
     expansion = 4
 
@@ -99,8 +100,8 @@ class ResNet(Backbone):
 
     Args:
         depth: 18, 50 or 101.
-        output_stride: 8 or 16, by dilation; 32 is the network as it classifies.
-        variant: where strides and dilations sit; the weights choose it.
+        output_stride: 8 or 16, by dilation; 32 is the original classification network.
+        variant: which layers carry the strides and dilations; must match the weights.
     """
 
     classifier = ("fc.",)
@@ -108,7 +109,7 @@ class ResNet(Backbone):
     def __init__(self, depth: Depth, output_stride: int = 8, variant: Variant = "torchvision") -> None:
         super().__init__()
         if depth not in _LAYOUTS:
-            raise ValueError(f"ResNet has a depth of 18, 50 or 101, got {depth!r}")
+            raise ValueError(f"the depth of ResNet must be 18, 50 or 101, got {depth!r}")
         check_backbone(f"ResNet-{depth}", output_stride, variant, get_args(Variant))
         block, blocks = _LAYOUTS[depth]
         self.output_stride = output_stride

@@ -1,4 +1,4 @@
-"""What a model is, apart from its weights."""
+"""The specification of a model, without its weights."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MODELS: dict[str, Callable[[int, Variant], Backbone]] = {
     "deeplabv2_resnet18": lambda stride, variant: ResNet(18, stride, variant),
     "deeplabv2_mobilenetv2": MobileNetV2,
 }
-"""The backbone of every model that has a name, by output stride and variant."""
+"""Backbone builders of the named models. Each takes the output stride and the variant."""
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """All that rebuilds a model's module, without its weights. The checkpoint keeps it, as JSON."""
+    """Everything needed to rebuild a model's module, except its weights. Checkpoints store it as JSON."""
 
     name: str
     """A key of ``MODELS``, or an import path."""
@@ -33,15 +33,15 @@ class ModelSpec:
     num_classes: int
 
     output_stride: int | None
-    """8 or 16; None for a model by import path, which alone knows."""
+    """8 or 16; None for custom models, whose stride is unknown."""
 
     variant: Variant | None
-    """None for a model by import path."""
+    """None for custom models."""
 
     preprocessing: Preprocessing
 
     frozen_bn: bool
-    """Whether the BatchNorm layers keep what they were loaded with."""
+    """Whether the BatchNorm layers are frozen."""
 
     @property
     def by_path(self) -> bool:
@@ -50,7 +50,7 @@ class ModelSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
-            raise UserError(f"a model's name must be text, got {self.name!r}")
+            raise UserError(f"the model name must be a string, got {self.name!r}")
         if isinstance(self.num_classes, bool) or not isinstance(self.num_classes, int) or self.num_classes < 1:
             raise UserError(f"the number of classes must be an integer of at least 1, got {self.num_classes!r}")
         if not isinstance(self.frozen_bn, bool):
@@ -58,8 +58,8 @@ class ModelSpec:
         if not self.by_path and self.name not in MODELS:
             near = difflib.get_close_matches(self.name, MODELS, n=1, cutoff=0.0)[0]
             raise UserError(
-                f"there is no model {self.name!r}, did you mean {near!r}? There are {', '.join(MODELS)}, "
-                f"and any other by import path, such as mypackage.build"
+                f"there is no model {self.name!r}, did you mean {near!r}? Use one of {', '.join(MODELS)}, "
+                f"or an import path such as mypackage.build"
             )
         variants = ("torchvision",) if self.name == "deeplabv2_mobilenetv2" else get_args(Variant)
         self._check("output stride", self.output_stride, tuple(RATES))
@@ -71,13 +71,13 @@ class ModelSpec:
             raise UserError(f"{self.name}: the {what} must be {' or '.join(map(repr, choices))}, got {value!r}")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return a JSON-serialisable dict."""
         return asdict(self) | {"preprocessing": self.preprocessing.to_dict()}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> ModelSpec:
-        """The inverse of :meth:`to_dict`."""
+        """Build from the output of :meth:`to_dict`."""
         names = {field.name for field in fields(cls)}
         if not isinstance(stored, Mapping) or set(stored) != names:
-            raise UserError(f"a model's description has the fields {', '.join(sorted(names))}, got {stored!r}")
+            raise UserError(f"a model spec must have the fields {', '.join(sorted(names))}, got {stored!r}")
         return cls(**{**stored, "preprocessing": Preprocessing.from_dict(stored["preprocessing"])})

@@ -1,4 +1,4 @@
-"""A small U-Net for quick tries, trained from scratch in minutes; also an example of a model by import path."""
+"""A small U-Net that trains from scratch in minutes; also an example of a custom model."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 BUILD = "losspool.segmentation.models.unet.build"
-"""Its name as a model, and the one import path that every checkpoint may name."""
+"""Model name of the U-Net: the only import path that any checkpoint may name."""
 WIDTHS = (16, 24, 40, 64, 96)
-"""Channels at 1/2, 1/4, … of the image's size."""
+"""Channels at 1/2, 1/4, … of the image size."""
 
 
 def build(num_classes: int) -> nn.Module:
-    """Logits at half the image's size, for ``num_classes`` classes."""
+    """Build a U-Net whose logits have half the image size."""
     return UNet(num_classes)
 
 
 class UNet(nn.Module):
-    """Down by strides, up by bilinear enlargement, each level joined with its twin (Ronneberger et al., 2015)."""
+    """Strided encoder, bilinear decoder, and skip connections at each level (Ronneberger et al., 2015)."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()

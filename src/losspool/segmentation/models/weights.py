@@ -1,4 +1,4 @@
-"""Pretrained weights: reading a file safely, telling its layout, loading it with no key left over."""
+"""Pretrained weights: read a file safely, detect its layout, and load it strictly."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ State = dict[str, Tensor]
 Layout = Literal["torchvision", "deeplab-pytorch"]
 
 SUFFIXES = (".pth", ".pt", ".safetensors")
-_SHOWN = 5  # keys that a message names before it counts the rest
+_MAX_LISTED = 5  # keys that a message lists before it only counts the rest
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What came from a file of weights, and what did not."""
+    """What was loaded from a weights file, and what was not."""
 
     path: str
     layout: str
     loaded: int
-    """How many tensors were loaded."""
+    """Number of tensors loaded."""
 
     dropped: tuple[str, ...] = ()
-    """Keys of the file that the model has no use for: another head."""
+    """Keys in the file that the model does not use: another head."""
 
     fresh: tuple[str, ...] = ()
-    """Parts of the model that keep their random start."""
+    """Parts of the model that stay randomly initialised."""
 
     reason: str = ""
-    """Why they do."""
+    """Why ``fresh`` parts were not loaded."""
 
     def __str__(self) -> str:
         text = f"{self.path}: {self.loaded} tensors loaded ({self.layout} layout)"
-        text += f", {_some(self.dropped)} dropped" if self.dropped else ""
-        return text + (f", {_some(self.fresh)} left fresh: {self.reason}" if self.fresh else "")
+        text += f", {_listed(self.dropped)} dropped" if self.dropped else ""
+        return text + (f", {_listed(self.fresh)} randomly initialised: {self.reason}" if self.fresh else "")
 
 
 def read_weights(path: str | Path) -> State:
-    """The tensors of a ``.pth``, ``.pt`` or ``.safetensors`` file, by key. No code of the file is run.
+    """Read the tensors of a ``.pth``, ``.pt`` or ``.safetensors`` file, by key, without running code from the file.
 
-    A dict under ``state_dict`` or ``model`` is unwrapped, and the prefix ``module.`` that data-parallel
-    training leaves is taken off.
+    Unwraps a dict under ``state_dict`` or ``model``, and strips the prefix ``module.`` that
+    data-parallel training adds.
     """
-    path = Path(os.path.expanduser(path))  # pathlib's would raise for a user that there is not
+    path = Path(os.path.expanduser(path))  # pathlib's expanduser raises for an unknown user
     if path.suffix not in SUFFIXES:
-        raise UserError(f"{path}: weights are read from {', '.join(SUFFIXES)} files, not from {path.suffix!r}")
-    if not os.path.isfile(path):  # nor does this one raise, for a name too long
-        raise UserError(f"{path}: there is no such file of weights")
+        raise UserError(f"{path}: a weights file must end in {', '.join(SUFFIXES)}, got {path.suffix!r}")
+    if not os.path.isfile(path):  # unlike pathlib's, does not raise if the name is too long
+        raise UserError(f"{path}: no such weights file")
     content = _read(path)
     for name in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
@@ -78,31 +78,31 @@ def _read(path: Path) -> Any:
         if path.suffix == ".safetensors":
             return load_file(path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about pickle protocols; what cannot be read raises
+            warnings.simplefilter("ignore")  # about pickle protocols; unreadable files raise anyway
             return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise UserError(f"{path}: the file cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # the readers raise whatever the bytes lead them to: KeyError, EOFError, …
-        asked = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
-        if asked:
-            raise UserError(f"{path}: refused, it asks for {asked[1]}; only tensors are read, no code") from error
-        raise UserError(f"{path}: the file is damaged, or holds something else than tensors") from error
+    except Exception as error:  # the readers raise all kinds of errors on damaged files: KeyError, EOFError, …
+        requested = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+        if requested:
+            raise UserError(f"{path}: refused, it asks for {requested[1]}; only tensors are read, no code") from error
+        raise UserError(f"{path}: the file is damaged, or holds something other than tensors") from error
 
 
 def recognise(state: Mapping[str, Tensor], path: str | Path) -> Layout:
-    """Whose key names these are: torchvision's, or those of kazuto1011/deeplab-pytorch."""
+    """Detect the layout from the key names: torchvision's, or kazuto1011/deeplab-pytorch's."""
     if "conv1.weight" in state or "features.0.0.weight" in state:
         return "torchvision"
     if "layer1.conv1.conv.weight" in state or "base.layer1.conv1.conv.weight" in state:
         return "deeplab-pytorch"
     raise UserError(
         f"{path}: the keys are neither torchvision's (conv1.weight, features.0.0.weight) nor deeplab-pytorch's "
-        f"(layer1.conv1.conv.weight): {_some(tuple(state))}"
+        f"(layer1.conv1.conv.weight): {_listed(tuple(state))}"
     )
 
 
 def load_backbone(model: DeepLabV2, state: State, path: str | Path) -> LoadReport:
-    """Torchvision's layout into the backbone. The classifier is dropped, and nothing else."""
+    """Load torchvision's layout into the backbone. Only the classifier is dropped."""
     backbone = model.backbone
     dropped = tuple(key for key in state if key.startswith(backbone.classifier))
     kept = {key: value for key, value in state.items() if key not in dropped}
@@ -111,10 +111,10 @@ def load_backbone(model: DeepLabV2, state: State, path: str | Path) -> LoadRepor
 
 
 def load_deeplab_pytorch(model: DeepLabV2, state: State, path: str | Path) -> LoadReport:
-    """deeplab-pytorch's layout into the whole ResNet-101 model, its multi-scale wrapper (``base.``) or not.
+    """Load deeplab-pytorch's layout into the ResNet-101 model, with or without its multi-scale wrapper (``base.``).
 
-    The ASPP keeps its random start where the file has none (the COCO initialisation has one 1×1 head,
-    ``fc``, instead) or one for another number of classes.
+    The ASPP stays randomly initialised if the file has none (the COCO initialisation has a single 1×1
+    head, ``fc``, instead) or has one for a different number of classes.
     """
     prefix = "base." if all(key.startswith("base.") for key in state) else ""
     state = {key.removeprefix(prefix): value for key, value in state.items()}
@@ -127,7 +127,7 @@ def load_deeplab_pytorch(model: DeepLabV2, state: State, path: str | Path) -> Lo
         reason = "the file has none"
     elif bias is not None and bias.ndim == 1 and len(bias) != classes:
         dropped = head
-        reason = f"the file's has {len(bias)} classes, the model {classes}"
+        reason = f"the file has {len(bias)} classes, the model {classes}"
     kept = {key: value for key, value in state.items() if key not in dropped}
     load_strictly(model.backbone if reason else model, kept, path, deeplab_pytorch_key)
     fresh = ("aspp",) if reason else ()
@@ -135,18 +135,18 @@ def load_deeplab_pytorch(model: DeepLabV2, state: State, path: str | Path) -> Lo
 
 
 def deeplab_pytorch_key(key: str) -> str:
-    """deeplab-pytorch's name of one of our keys.
+    """Return deeplab-pytorch's name for one of our keys.
 
     >>> deeplab_pytorch_key("backbone.layer3.22.bn2.weight")
     'layer4.block23.conv3x3.bn.weight'
     """
     key = key.removeprefix("backbone.")
-    if found := re.fullmatch(r"aspp\.branches\.(\d)\.(\w+)", key):
-        return f"aspp.c{found[1]}.{found[2]}"
-    if found := re.fullmatch(r"(conv|bn)1\.(\w+)", key):
-        return f"layer1.conv1.{found[1]}.{found[2]}"
-    if found := re.fullmatch(r"layer(\d)\.(\d+)\.(?:(conv|bn)(\d)|downsample\.([01]))\.(\w+)", key):
-        stage, block, kind, index, shortcut, tensor = found.groups()
+    if match := re.fullmatch(r"aspp\.branches\.(\d)\.(\w+)", key):
+        return f"aspp.c{match[1]}.{match[2]}"
+    if match := re.fullmatch(r"(conv|bn)1\.(\w+)", key):
+        return f"layer1.conv1.{match[1]}.{match[2]}"
+    if match := re.fullmatch(r"layer(\d)\.(\d+)\.(?:(conv|bn)(\d)|downsample\.([01]))\.(\w+)", key):
+        stage, block, kind, index, shortcut, tensor = match.groups()
         kind = kind or ("conv", "bn")[int(shortcut)]
         part = ("reduce", "conv3x3", "increase")[int(index) - 1] if index else "shortcut"
         return f"layer{int(stage) + 1}.block{int(block) + 1}.{part}.{kind}.{tensor}"
@@ -156,12 +156,12 @@ def deeplab_pytorch_key(key: str) -> str:
 def load_strictly(
     module: nn.Module, state: State, path: str | Path, rename: Callable[[str], str] = lambda key: key
 ) -> None:
-    """Load every tensor of ``state``, and leave none of ``module`` as it was; else name the keys.
+    """Load ``state`` into ``module``; raise an error that lists the keys unless both match exactly.
 
-    ``rename`` gives the file's name of a key of ``module``, so that messages speak the file's names.
+    ``rename`` maps a key of ``module`` to its name in the file, so that messages use the file's names.
     """
     own = {rename(key): (key, value) for key, value in module.state_dict().items()}
-    # files from before torch 0.4.1 lack this counter, which nothing reads where momentum is a number
+    # Files from before torch 0.4.1 lack this counter, which is unused when momentum is a number.
     missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
     unexpected = [name for name in state if name not in own]
     shapes = [
@@ -171,14 +171,14 @@ def load_strictly(
     ]
     problems = [("missing", missing), ("unexpected", unexpected), ("of another shape", shapes)]
     if any(keys for _, keys in problems):
-        told = "; ".join(f"{len(keys)} {what} ({_some(keys)})" for what, keys in problems if keys)
-        raise UserError(f"{path}: the keys do not fit the model: {told}")
+        summary = "; ".join(f"{len(keys)} {what} ({_listed(keys)})" for what, keys in problems if keys)
+        raise UserError(f"{path}: the keys do not fit the model: {summary}")
     module.load_state_dict({own[name][0]: value for name, value in state.items()}, strict=False)
 
 
-def _some(keys: Sequence[str]) -> str:
-    shown = ", ".join(keys[:_SHOWN])
-    return shown if len(keys) <= _SHOWN else f"{shown} and {len(keys) - _SHOWN} more"
+def _listed(keys: Sequence[str]) -> str:
+    names = ", ".join(keys[:_MAX_LISTED])
+    return names if len(keys) <= _MAX_LISTED else f"{names} and {len(keys) - _MAX_LISTED} more"
 
 
 def _kind(value: Any) -> str:

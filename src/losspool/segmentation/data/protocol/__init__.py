@@ -1,4 +1,4 @@
-"""What every dataset offers, and how an image is read together with its label."""
+"""The dataset protocol, and reading an image together with its label."""
 
 from losspool.segmentation.data.protocol.dataset import IGNORE, ClassInfo, Dataset, HasLooks, Pixels, check_classes
 from losspool.segmentation.data.protocol.pairs import Skip, WarnOnce, read_next_pair, read_pair, try_pair

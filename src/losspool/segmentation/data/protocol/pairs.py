@@ -1,4 +1,4 @@
-"""An image and its label together."""
+"""Read an image together with its label."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from losspool.segmentation.data.protocol.dataset import Dataset, Pixels
 
 
 def read_pair(dataset: Dataset, index: int) -> tuple[Image.Image, Pixels]:
-    """Image and label; an error with the image's name where their sizes differ."""
+    """Return an image and its label. Raises an error that names the image if their sizes differ."""
     image, label = dataset.image(index), dataset.label(index)
     if (image.height, image.width) != label.shape:
         name = f"{dataset.name}: {dataset.names[index]}"
@@ -21,7 +21,7 @@ def read_pair(dataset: Dataset, index: int) -> tuple[Image.Image, Pixels]:
 
 
 def try_pair(dataset: Dataset, index: int) -> tuple[Image.Image, Pixels] | BrokenFileError:
-    """Image and label, or what is wrong with them."""
+    """Return an image and its label, or the error if either is broken."""
     try:
         return read_pair(dataset, index)
     except BrokenFileError as error:
@@ -29,7 +29,7 @@ def try_pair(dataset: Dataset, index: int) -> tuple[Image.Image, Pixels] | Broke
 
 
 def read_next_pair(dataset: Dataset, index: int) -> tuple[int, Image.Image, Pixels, list[BrokenFileError]]:
-    """The first pair that can be read, of ``index`` and those after it, all the way round; and what is wrong before."""
+    """Return the first readable pair from ``index`` on, wrapping around, and the errors of the pairs skipped."""
     broken: list[BrokenFileError] = []
     for offset in range(len(dataset)):
         at = (index + offset) % len(dataset)
@@ -37,21 +37,21 @@ def read_next_pair(dataset: Dataset, index: int) -> tuple[int, Image.Image, Pixe
         if not isinstance(pair, BrokenFileError):
             return at, *pair, broken
         broken.append(pair)
-    raise UserError(f"{dataset.name}: not one image can be read; {broken[0]}")
+    raise UserError(f"{dataset.name}: no image can be read; {broken[0]}")
 
 
 Skip = Callable[[BrokenFileError], None]
-"""What hears of a broken file that is left out. Where there is none, the file is an error."""
+"""Callback for a broken file that is skipped. Without one, a broken file raises."""
 
 
 class WarnOnce:
-    """Says what is wrong with each file, once."""
+    """Reports each broken file once."""
 
     def __init__(self, *, silent: bool = False) -> None:
         self._silent = silent
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def __call__(self, error: BrokenFileError) -> None:
-        if not self._silent and str(error) not in self._told:
-            self._told.add(str(error))
+        if not self._silent and str(error) not in self._reported:
+            self._reported.add(str(error))
             say(f"skipped: {error}")

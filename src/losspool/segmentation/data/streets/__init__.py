@@ -1,4 +1,4 @@
-"""Generated street scenes: a dataset that needs no download, with a long tail and known looks."""
+"""Generated street scenes: a dataset without downloads, with a long-tailed class distribution and known looks."""
 
 from losspool.segmentation.data.streets.classes import CLASSES, LOOKS, Look
 from losspool.segmentation.data.streets.compose import Scene, scene

@@ -1,4 +1,4 @@
-"""A picture, its label and its looks, painted together so that they agree to the pixel."""
+"""An image with its label and look maps, painted together so that they agree to the pixel."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Point = tuple[float, float]
 Edges = NDArray[np.float64]
 
 LABELLED = 0.5
-"""A brush labels the pixels that it covers by at least this share."""
+"""A brush labels pixels that it covers by at least this fraction."""
 
 
 class Canvas:
-    """Brushes over (3, H, W) colours in [0, 1], planar because numpy is slow on a last axis of three.
+    """Brushes that paint (3, H, W) colours in [0, 1]; planar, because numpy is slow on a last axis of size three.
 
-    Every brush takes places in pixels, a colour, and the ink for the label, or none where it only
-    shades the picture. ``foot`` is the colour at the brush's lower end, which the colour fades to.
+    Every brush takes pixel coordinates, a colour, and an ink for the label (None to shade the image
+    only). ``foot`` is the colour at the brush's lower end, to which the colour fades.
     """
 
     def __init__(self, size: tuple[int, int]) -> None:
         self.height, self.width = size
         self.image: Field = np.zeros((3, *size), np.float32)
         self.inks = np.zeros((*size, 2), np.uint8)
-        self._ink = self.inks.view(np.uint16)[..., 0]  # label and look, written in one go
+        self._ink = self.inks.view(np.uint16)[..., 0]  # label and look, written together
         self._columns = np.arange(self.width, dtype=np.float64)
         self._rows = np.arange(self.height, dtype=np.float64)
 
@@ -52,7 +52,7 @@ class Canvas:
         foot: Color | None = None,
         opacity: float = 1.0,
     ) -> None:
-        """Upright, between its upper left and lower right corner."""
+        """Paint an axis-aligned rectangle between its top-left and bottom-right corners."""
         left, right = max(int(low[0]), 0), min(int(high[0]) + 1, self.width)
         top, bottom = max(int(low[1]), 0), min(int(high[1]) + 1, self.height)
         if left < right and top < bottom:
@@ -69,7 +69,7 @@ class Canvas:
         foot: Color | None = None,
         opacity: float = 1.0,
     ) -> None:
-        """Convex, its corners in order around it: each row lies between its left and its right edges."""
+        """Paint a convex polygon with corners in order. Each row spans from its left to its right edges."""
         heights = [y for _, y in points]
         top, rows = self._middles(min(heights), max(heights))
         if not len(rows):
@@ -102,7 +102,7 @@ class Canvas:
             self._spans(top, center[0] - half, center[0] + half, color, ink, foot, opacity)
 
     def glow(self, center: Point, radius: float, color: Color) -> None:
-        """Light around a lamp, added to what is there."""
+        """Add light around a lamp to the image."""
         left, right = max(int(center[0] - radius), 0), min(int(center[0] + radius) + 1, self.width)
         top, bottom = max(int(center[1] - radius), 0), min(int(center[1] + radius) + 1, self.height)
         if left < right and top < bottom:
@@ -122,7 +122,7 @@ class Canvas:
         foot: Color | None = None,
         opacity: float = 1.0,
     ) -> None:
-        """Any shape that lies inside the canvas: (h, w) shares of cover, in one colour or in (3, h, w)."""
+        """Paint a coverage mask (h, w) inside the canvas, in one colour or in colours (3, h, w)."""
         high, wide = cover.shape
         image = self.image[:, top : top + high, left : left + wide]
         paint = color if isinstance(color, np.ndarray) else _column(color)
@@ -135,7 +135,7 @@ class Canvas:
             np.copyto(self._ink[top : top + high, left : left + wide], code, where=cover >= LABELLED)
 
     def _middles(self, top: float, bottom: float) -> tuple[int, Edges]:
-        """The first row between two heights, and the middles of all rows between them."""
+        """Return the first row between two heights, and the centres of all rows between them."""
         first = max(int(top + 0.5), 0)
         return first, self._rows[first : max(int(bottom + 0.5), 0)] + 0.5
 
@@ -153,19 +153,19 @@ def scaled(color: Color, gain: float) -> Color:
 
 
 def mix(color: Color, other: Color, share: float) -> Color:
-    """A colour with that share of another."""
+    """Blend a fraction ``share`` of another colour into a colour."""
     r, g, b = (one + (two - one) * share for one, two in zip(color, other, strict=True))
     return r, g, b
 
 
 def _lines(edges: list[tuple[float, float]], rows: Edges) -> Edges:
-    """(edges, rows): where each edge, or its extension, meets each row."""
+    """Return (edges, rows): where each edge, or its extension, intersects each row."""
     slope, offset = np.array(edges).T
     return slope[:, None] * rows + offset[:, None]
 
 
 def _overlap(pixel: Edges, low: float | Edges, high: float | Edges) -> Field:
-    """The share of each pixel that an interval covers: thin things stay visible, and edges are smooth."""
+    """Return the fraction of each pixel that an interval covers, so that thin objects stay visible and edges smooth."""
     cover = np.minimum(pixel + 1, high)
     cover -= np.maximum(pixel, low)
     return np.maximum(cover, 0).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Cars: boxes in perspective with a cabin, seen from behind or from the front, and from one side."""
+"""Cars: boxes in perspective with a cabin, seen from one end and one side."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ TAIL: Color = (0.75, 0.06, 0.05)
 HEAD: Color = (1.0, 0.96, 0.86)
 PLATE: Color = (0.84, 0.84, 0.78)
 SHADOWS = ((0.30, 0.35), (0.05, 0.55))
-"""How far a shadow reaches beyond the car in metres, and how dark it is: a soft one around a hard one."""
+"""Reach beyond the car in metres, and opacity, of each shadow: a soft one around a hard one."""
 INSET = 0.17
-"""By how much the roof is narrower than the body on either side, in metres."""
+"""Inset of the roof relative to the body on each side, in metres."""
 SMALL = 11.0
-"""A car of fewer pixels in height is drawn without its details."""
+"""Cars with fewer pixels in height are drawn without details."""
 DAY, NIGHT = look_of(CAR, "day")[1], look_of(CAR, "night")[1]
 
 
 @dataclass(frozen=True)
 class Car:
-    """Lengths in metres; ``deck`` is boot or bonnet at the near and the far end, ``slant`` of the panes there."""
+    """A car, in metres. ``deck`` and ``slant``: lengths of boot or bonnet and of the slanted pane, near and far."""
 
     x: float
-    """Of the left side."""
+    """Position of the left side."""
     z: float
-    """Of the near end."""
+    """Distance of the near end."""
     width: float
     length: float
     roof: float
@@ -53,7 +53,7 @@ class Car:
     slant: Point
     body: Color
     facing: bool
-    """Whether its front is towards the camera."""
+    """Whether the front faces the camera."""
     moving: bool
     """Whether its lamps are on at night."""
 
@@ -74,7 +74,7 @@ class Car:
             stage.canvas.polygon(corners, self._tone(stage, SHADOW), opacity=opacity)
 
     def _side(self, stage: Stage, small: bool) -> None:
-        """The flank that the camera sees, if any: body, cabin, panes, wheels."""
+        """Draw the visible flank, if any: body, cabin, panes, wheels."""
         if self.x > 0.05:
             plane, inwards = self.x, INSET
         elif self.x + self.width < -0.05:
@@ -89,7 +89,7 @@ class Car:
         near_deck, far_deck = z + self.deck[0], end - self.deck[1]
         near_roof, far_roof = near_deck + self.slant[0], far_deck - self.slant[1]
 
-        # The cabin reaches into the body, which is painted over it: no gap between the two.
+        # The cabin extends into the body, which is painted over it, so there is no gap between them.
         cabin = [at(plane, belt * 0.85, near_deck), at(plane, belt, near_deck)]
         cabin += [at(plane + inwards, self.roof, near_roof), at(plane + inwards, self.roof, far_roof)]
         cabin += [at(plane, belt * 0.95, far_deck), at(plane, belt * 0.85, far_deck)]
@@ -110,7 +110,7 @@ class Car:
             self._wheel(stage, plane, hub, small)
 
     def _wheel(self, stage: Stage, plane: float, hub: float, small: bool) -> None:
-        """An ellipse: its width is foreshortened along the street."""
+        """Draw a wheel as an ellipse, foreshortened along the street."""
         ink = NIGHT if stage.light.night else DAY
         (u, v), (u_near, _) = stage.camera.at(plane, 0.32, hub), stage.camera.at(plane, 0.32, hub - 0.32)
         wide, high = max(abs(u_near - u), 0.5), stage.camera.focal * 0.33 / hub
@@ -119,7 +119,7 @@ class Car:
             stage.canvas.ellipse((u, v), (wide * 0.55, high * 0.55), self._tone(stage, RIM), ink)
 
     def _near_end(self, stage: Stage, small: bool) -> None:
-        """Tail or front, from the wheels up to the roof."""
+        """Draw the tail or front, from the wheels up to the roof."""
         canvas, at, z = stage.canvas, stage.camera.at, self.z
         ink = NIGHT if stage.light.night else DAY
         low, high, belt = self.x, self.x + self.width, self.roof * 0.62
@@ -175,7 +175,7 @@ class Car:
 
 
 def draw_car(dice: Dice, middle: float, z: float, *, facing: bool, moving: bool) -> Car:
-    """A hatchback, a saloon or a van, its middle at that place across the street."""
+    """Draw a random hatchback, saloon or van, centred at ``middle`` across the street."""
     r, g, b = dice.pick(BODIES)
     tone = dice.uniform(0.9, 1.1)
     kind = dice.pick(("hatch", "hatch", "saloon", "saloon", "van"))

@@ -1,4 +1,4 @@
-"""The classes of the street scenes, and the looks that some of them come in."""
+"""The classes of the street scenes, and the looks of some classes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from losspool.segmentation.data.protocol import IGNORE, ClassInfo
 
-# The colours stay apart in every common form of colour blindness: at least 20 ΔE under simulated ones.
+# The colours are distinguishable under all common forms of colour blindness: at least 20 ΔE when simulated.
 CLASSES = (
     ClassInfo("road", (72, 56, 78)),
     ClassInfo("pavement", (174, 160, 230)),
@@ -26,12 +26,12 @@ ROAD, PAVEMENT, BUILDING, SKY, TREE, CAR, FENCE, POLE, SIGN, LIGHT, PEDESTRIAN =
 
 @dataclass(frozen=True)
 class Look:
-    """One appearance of a class, and how often the class comes in it."""
+    """One appearance of a class, and its frequency."""
 
     class_index: int
     name: str
     share: float
-    """The probability that an object of the class has this look; the shares of a class sum to one."""
+    """Probability that an object of the class has this look; the shares of a class sum to one."""
 
     @property
     def class_name(self) -> str:
@@ -39,7 +39,7 @@ class Look:
 
     @property
     def key(self) -> str:
-        """Class and look in one word, for metrics: ``pedestrian/rare``."""
+        """Class and look as one metric name: ``pedestrian/rare``."""
         return f"{self.class_name}/{self.name}"
 
 
@@ -54,7 +54,7 @@ LOOKS = (
 
 
 class Ink(NamedTuple):
-    """What a brush writes beside its colour: the label, and one plus the look's index in LOOKS."""
+    """What a brush writes besides colour: the label, and one plus the look's index in LOOKS."""
 
     label: int
     look: int = 0
@@ -64,7 +64,7 @@ VOID = Ink(IGNORE)
 
 
 def look_of(class_index: int, name: str) -> tuple[Look, Ink]:
-    """The look of that name, and the ink that marks its pixels."""
+    """Return the look of that name, and the ink for its pixels."""
     for number, look in enumerate(LOOKS, start=1):
         if (look.class_index, look.name) == (class_index, name):
             return look, Ink(class_index, number)

@@ -1,4 +1,4 @@
-"""One scene from its seed, split and index: the only way in which scenes come about."""
+"""Compose a scene from its seed, split and index."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from losspool.segmentation.data.streets.things import draw_things
 from losspool.segmentation.data.streets.walls import paint_walls
 
 VERSION = 1
-"""Of the generator: raise it with any change that changes a scene, so that no cache outlives its labels."""
+"""Generator version. Increment it with any change that alters a scene, so that stale caches are rebuilt."""
 HOODS = 0.45
-"""How often the bonnet of the camera's own car is in the picture."""
+"""Probability that the bonnet of the camera's own car is visible."""
 
 
 class Scene(NamedTuple):
-    """What :func:`scene` draws: (H, W, 3) RGB, and two (H, W) maps of the same size; read-only."""
+    """An RGB image (H, W, 3), and label and look maps (H, W); read-only."""
 
     image: Pixels
     label: Pixels
@@ -29,7 +29,7 @@ class Scene(NamedTuple):
 
 
 def scene(seed: int, split: str, index: int, size: tuple[int, int]) -> Scene:
-    """Deterministic in all that it takes, on every machine."""
+    """Draw a scene. The result depends only on the arguments and is the same on every machine."""
     dice = Dice("streets", seed, split, index)
     stage = Stage(Canvas(size), draw_camera(dice.fork("camera"), size), draw_light(dice.fork("light")))
     street = draw_street(dice.fork("street"))
@@ -42,12 +42,12 @@ def scene(seed: int, split: str, index: int, size: tuple[int, int]) -> Scene:
     image = expose(stage.canvas, stage.light, dice.fork("sensor"))
     drawn = Scene(image, stage.canvas.label.copy(), stage.canvas.looks.copy())
     for pixels in drawn:
-        pixels.setflags(write=False)  # a dataset hands out the scenes that it keeps
+        pixels.setflags(write=False)  # the dataset returns cached scenes without copying
     return drawn
 
 
 def _hood(stage: Stage, dice: Dice) -> None:
-    """The bonnet of the camera's own car, in the picture of some: void."""
+    """Draw the bonnet of the camera's own car in some scenes, labelled void."""
     if not dice.chance(HOODS):
         return
     canvas, light = stage.canvas, stage.light

@@ -1,4 +1,4 @@
-"""The street scenes as a dataset: nothing on disk, any number of images, the same ones for everybody."""
+"""The street scenes as a dataset: nothing on disk, any number of images, reproducible everywhere."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from losspool.segmentation.data.streets.classes import CLASSES, LOOKS
 from losspool.segmentation.data.streets.compose import VERSION, Scene, scene
 
 COUNTS = {"train": 1000, "val": 100, "test": 200}
-"""How many scenes each split has unless told otherwise."""
+"""Default number of scenes per split."""
 SPLITS = tuple(COUNTS)
 
 MOST = 1_000_000
-"""Scenes of a split: names have six digits."""
+"""Maximum number of scenes per split: names have six digits."""
 SIDES = (32, 2048)
-"""The shortest and the longest side of a picture: below nothing is left to see, above one takes seconds."""
+"""Minimum and maximum image side. Smaller images show nothing; larger ones take seconds to draw."""
 KEPT = 8
-"""Scenes kept in memory: a loader asks for a scene's image, label and looks one after the other."""
+"""Number of cached scenes: a loader requests a scene's image, label and looks one after the other."""
 
 
 def splits() -> tuple[str, ...]:
@@ -32,12 +32,12 @@ def splits() -> tuple[str, ...]:
 
 
 def options(data: Any, split: str) -> dict[str, Any]:
-    """The size and number of scenes, from a recipe's section ``data``; only the training split has a number."""
+    """Return size and count from the ``data`` section of a recipe; only the training split sets a count."""
     return {"size": data.streets_size, **({"count": data.streets_train} if split == "train" else {})}
 
 
 class Streets:
-    """Generated street scenes, deterministic in (seed, split, index, size); the first ones do not depend on count."""
+    """Generated street scenes, deterministic in (seed, split, index, size) and independent of ``count``."""
 
     def __init__(
         self, split: str = "train", *, seed: int = 0, size: tuple[int, int] = (256, 256), count: int | None = None
@@ -70,35 +70,35 @@ class Streets:
         return self._count
 
     def image(self, index: int) -> Image.Image:
-        """RGB."""
+        """Return the RGB image."""
         return Image.fromarray(self._scene(index).image)
 
     def label(self, index: int) -> Pixels:
-        """(H, W), the size of the image, read-only."""
+        """Return the label (H, W), of the size of the image; read-only."""
         return self._scene(index).label
 
     @property
     def look_names(self) -> Sequence[str]:
-        """The names of the looks, as metrics hold them: ``pedestrian/rare``."""
+        """The metric names of the looks: ``pedestrian/rare``."""
         return [look.key for look in LOOKS]
 
     def looks(self, index: int) -> Pixels:
-        """(H, W), read-only: one plus the look's index in LOOKS where the class has looks, zero elsewhere."""
+        """Return (H, W), read-only: one plus the look's index in LOOKS, zero for classes without looks."""
         return self._scene(index).looks
 
     def fingerprint(self) -> str:
-        """Changes with whatever the labels depend on: the generator, the seed, the split, the size, the count."""
+        """Hash everything that the labels depend on: generator version, seed, split, size and count."""
         key = ("streets", VERSION, self._seed, self._split, self._size, self._count)
         return hashlib.sha256(repr(key).encode()).hexdigest()
 
     def _scene(self, index: int) -> Scene:
         if not 0 <= index < self._count:
             raise IndexError(f"{self.name} has {self._count} scenes: no index {index}")
-        index = int(index)  # numpy's whole numbers print differently, and would be other keys to the dice
+        index = int(index)  # numpy integers have another repr and would give other random keys
         with self._lock:
             kept = self._kept.get(index)
         if kept is None:
-            kept = scene(self._seed, self._split, index, self._size)  # outside the lock: threads draw side by side
+            kept = scene(self._seed, self._split, index, self._size)  # outside the lock: threads draw in parallel
             with self._lock:
                 self._kept[index] = kept
                 while len(self._kept) > KEPT:

@@ -1,4 +1,4 @@
-"""Thin and small things along the kerb: lamps, signs, traffic lights, bollards, railings, bins."""
+"""Thin and small objects along the kerb: lamps, signs, traffic lights, bollards, railings, bins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOUSING: Color = (0.09, 0.10, 0.10)
 LAMPS: tuple[Color, ...] = ((1.0, 0.16, 0.10), (1.0, 0.72, 0.10), (0.12, 0.95, 0.45))
 GLOW: Color = (0.80, 0.62, 0.34)
 THICKEST = 0.0062
-"""Half the width of a near post, in focal lengths: three pixels in a picture of 256; the furthest have one."""
+"""Maximum half-width of a post, in focal lengths: three pixels wide at 256 pixels; far posts are one pixel wide."""
 USUAL_SIGNS: tuple[tuple[str, Color, Color], ...] = (  # shape, border, face
     ("round", RED, WHITE),
     ("round", RED, RED),
@@ -34,7 +34,7 @@ RARE_SIGNS: tuple[tuple[str, Color, Color], ...] = (  # in the colours of walls,
 
 @dataclass(frozen=True)
 class Post:
-    """An upright from the ground, or from another height."""
+    """A vertical post on the ground."""
 
     x: float
     z: float
@@ -52,11 +52,11 @@ class Post:
 
 @dataclass(frozen=True)
 class Lamp:
-    """A street lamp, its arm over the road."""
+    """A street lamp with an arm over the road."""
 
     post: Post
     reach: float
-    """The arm's length, negative to the left."""
+    """Length of the arm, negative to the left."""
 
     @property
     def z(self) -> float:
@@ -82,7 +82,7 @@ class Sign:
     border: Color
     face: Color
     size: float
-    """Half its height, in metres."""
+    """Half the height, in metres."""
     ink: Ink
 
     @property
@@ -119,7 +119,7 @@ class Sign:
 class TrafficLight:
     post: Post
     reach: float
-    """The arm's length, negative to the left; 0 for a light on the post itself."""
+    """Length of the arm, negative to the left; 0 if the light is on the post."""
     shows: int
 
     @property
@@ -149,7 +149,7 @@ class TrafficLight:
 
 @dataclass(frozen=True)
 class Railing:
-    """A panel of a fence along the kerb: its label covers what shows between the bars, as an annotator's does."""
+    """A fence panel along the kerb. Its label includes the gaps between bars, as human annotation does."""
 
     x: float
     z: float
@@ -169,7 +169,7 @@ class Railing:
         strip(0, self.height, 0.22)
         strip(self.height * 0.90, self.height, 1)
         strip(self.height * 0.12, self.height * 0.2, 1)
-        bars = max(round(40 / self.z), 1)  # fewer where they would melt into one
+        bars = max(round(40 / self.z), 1)  # fewer bars in the distance, where they would merge
         for bar in range(bars):
             z = self.z + (self.end - self.z) * bar / bars
             (u, top), (_, foot) = at(self.x, self.height, z), at(self.x, 0, z)
@@ -179,7 +179,7 @@ class Railing:
 
 @dataclass(frozen=True)
 class Bin:
-    """A thing that no class of ours names: void."""
+    """A bin. It belongs to no class and is labelled void."""
 
     x: float
     z: float

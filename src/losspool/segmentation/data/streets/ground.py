@@ -1,4 +1,4 @@
-"""The sky above the horizon, and below it the road with its markings between two pavements."""
+"""The sky, and the ground below the horizon: the road with its markings, and two pavements."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from losspool.segmentation.data.streets.street import Lot, Stage, Street
 
 PAINT: Color = (0.86, 0.86, 0.84)
 LINE = 0.075
-"""Half the width of a painted line, in metres."""
+"""Half-width of a painted line, in metres."""
 KERB = 0.22
 HEADLIGHT: Color = (1.0, 0.93, 0.78)
 
 
 def paint_sky(stage: Stage, dice: Dice) -> None:
-    """A gradient, and clouds by day."""
+    """Paint a gradient, and clouds by day."""
     canvas, light = stage.canvas, stage.light
     rows = min(int(stage.camera.v0) + 1, canvas.height)
     down = (np.arange(rows, dtype=np.float32) / stage.camera.v0)[:, None]
@@ -33,7 +33,7 @@ def paint_sky(stage: Stage, dice: Dice) -> None:
 
 
 def paint_ground(stage: Stage, street: Street, dice: Dice) -> None:
-    """Every pixel below the horizon; the walls that stand on it come after."""
+    """Paint every pixel below the horizon; walls are painted over it later."""
     canvas, camera, light = stage.canvas, stage.camera, stage.light
     first = int(camera.v0) + 1
     z = camera.focal * camera.height / (np.arange(first, canvas.height) + 0.5 - camera.v0)  # (rows,)
@@ -70,7 +70,7 @@ def paint_ground(stage: Stage, street: Street, dice: Dice) -> None:
 
 
 def _mouths(lots: tuple[Lot, ...], z: Places) -> NDArray[np.bool_]:
-    """Where a side street opens: (rows,)."""
+    """Return (rows,): where a side street opens."""
     opens = np.zeros(len(z), bool)
     for lot in lots:
         if lot.kind == "mouth":
@@ -79,13 +79,13 @@ def _mouths(lots: tuple[Lot, ...], z: Places) -> NDArray[np.bool_]:
 
 
 def _inside(place: Field, low: float, high: float, per_metre: Field) -> Field:
-    """One between two places, zero outside, with a pixel's ramp at the ends."""
+    """Return one between two positions and zero outside, with a one-pixel ramp at the ends."""
     middle, half = (low + high) / 2, (high - low) / 2
     return np.clip((half - np.abs(place - middle)) * per_metre + 0.5, 0, 1)
 
 
 def _markings(street: Street, dice: Dice, x: Field, far: Field, per_metre: Field) -> Field:
-    """Lane lines, dashed or solid, edge lines, and a zebra crossing."""
+    """Return the paint mask: lane lines (dashed or solid), edge lines, zebra crossing."""
     left, right = street.kerbs
     lane = (x - left) * (street.lanes / (right - left))
     line = np.floor(lane + 0.5)
@@ -102,12 +102,12 @@ def _markings(street: Street, dice: Dice, x: Field, far: Field, per_metre: Field
         zebra = np.clip((0.25 - bars) * per_metre + 0.5, 0, 1)
         across = (far > street.crossing) & (far < street.crossing + 3)
         paint = np.where(across, zebra, paint)
-    fade = np.minimum(per_metre * (2.2 * LINE), 1)  # a line thinner than a pixel is a faint one
+    fade = np.minimum(per_metre * (2.2 * LINE), 1)  # a line thinner than a pixel is faint
     return paint * fade * dice.uniform(0.55, 1.0)
 
 
 def _slabs(dice: Dice, x: Field, far: Field, per_metre: Field) -> Field:
-    """The joints between a pavement's slabs."""
+    """Return the mask of joints between paving slabs."""
     size = dice.uniform(0.6, 1.2)
     joints = np.zeros_like(x)
     for place, sharp in ((x / size, per_metre), (far / size, per_metre * per_metre * 0.01)):
@@ -117,7 +117,7 @@ def _slabs(dice: Dice, x: Field, far: Field, per_metre: Field) -> Field:
 
 
 def _shadows(stage: Stage, street: Street, dice: Dice, x: Field, z: Places, per_metre: Field) -> Field:
-    """What the houses on the sun's side leave of its light on the ground."""
+    """Return the fraction of sunlight that reaches the ground past the houses on the sun's side."""
     slope, light = dice.uniform(0.1, 0.75), stage.light
     side = 1 if light.sun > 0 else 0
     lots = street.lots[side]
@@ -129,7 +129,7 @@ def _shadows(stage: Stage, street: Street, dice: Dice, x: Field, z: Places, per_
 
 
 def _beam(x: Field, far: Field) -> Field:
-    """The light of the camera's own car on the ground ahead."""
+    """Return the headlight of the camera's own car on the ground ahead."""
     spread = x / (1.6 + 0.3 * far)
     reach = far / 11
     return 0.75 * np.maximum(1 - spread * spread, 0) / (1 + reach * reach)

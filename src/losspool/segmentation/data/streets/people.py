@@ -1,4 +1,4 @@
-"""Pedestrians: a few parts each, dressed in common or in rare clothes."""
+"""Pedestrians, made of a few parts, in common or rare clothes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMON_TOPS: tuple[Color, ...] = (
     (0.32, 0.12, 0.14),
 )
 COMMON_LEGS: tuple[Color, ...] = ((0.08, 0.08, 0.10), (0.16, 0.21, 0.34), (0.24, 0.24, 0.27))
-RARE: tuple[Clothes, ...] = (  # the colours of walls and leaves: what a network has learnt to call background
+RARE: tuple[Clothes, ...] = (  # colours of walls and leaves, which a network learns as background
     ((0.62, 0.36, 0.27), (0.70, 0.60, 0.46)),
     ((0.78, 0.70, 0.56), (0.66, 0.58, 0.46)),
     ((0.26, 0.38, 0.18), (0.34, 0.33, 0.22)),
@@ -30,9 +30,9 @@ HAIR: tuple[Color, ...] = ((0.08, 0.06, 0.05), (0.26, 0.17, 0.10), (0.58, 0.46, 
 SHOES: Color = (0.08, 0.07, 0.07)
 SHADOW: Color = (0.02, 0.02, 0.03)
 SMALL = 18.0
-"""A person of fewer pixels in height is drawn without arms, face and shoes."""
+"""People with fewer pixels in height are drawn without arms, face and shoes."""
 THIN = 0.55
-"""No limb is thinner than this half-width, in pixels: far ones would vanish."""
+"""Minimum half-width of a limb in pixels; distant limbs would vanish otherwise."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Person:
     skin: Color
     hair: Color
     stride: float
-    """The feet's distance from the body's axis, as a share of the height."""
+    """Distance of the feet from the body axis, as a fraction of the height."""
     coat: float
-    """How far down the upper garment reaches, as a share of the height."""
+    """Lower edge of the upper garment, as a fraction of the height."""
     bag: Color | None
 
     def draw(self, stage: Stage) -> None:
@@ -59,7 +59,7 @@ class Person:
         self._head(stage, tall)
 
     def _at(self, stage: Stage, tall: float, x: float, y: float) -> Point:
-        """A place on the body, in shares of its height from between the feet."""
+        """Return the pixel position of a point on the body, given in fractions of its height from between the feet."""
         u, ground = stage.camera.at(self.x, 0, self.z)
         return u + x * tall, ground - y * tall
 

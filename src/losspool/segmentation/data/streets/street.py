@@ -1,4 +1,4 @@
-"""The plan of a street: a camera on its lane, kerbs, pavements, and what stands along them."""
+"""The layout of a street: camera, kerbs, pavements, and the lots along them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WALLS: tuple[Color, ...] = (
     (0.48, 0.40, 0.34),
 )
 ROOFS: tuple[Color, ...] = ((0.28, 0.28, 0.31), (0.46, 0.25, 0.20), (0.36, 0.33, 0.30))
-ACCENTS: tuple[Color, ...] = (  # awnings and shop boards: the colours of signs, on purpose
+ACCENTS: tuple[Color, ...] = (  # awnings and shop boards: deliberately the colours of signs
     (0.72, 0.14, 0.14),
     (0.12, 0.30, 0.62),
     (0.90, 0.74, 0.18),
@@ -34,7 +34,7 @@ ACCENTS: tuple[Color, ...] = (  # awnings and shop boards: the colours of signs,
 
 @dataclass(frozen=True)
 class Camera:
-    """A pinhole above the street that looks along it: x to the right, y up from the ground, z ahead, in metres."""
+    """A pinhole camera looking along the street: x right, y up from the ground, z ahead, in metres."""
 
     focal: float
     u0: float
@@ -48,51 +48,51 @@ class Camera:
 
 @dataclass(frozen=True)
 class Lot:
-    """A stretch of one side: a house, a park behind a fence, or the mouth of a side street."""
+    """A section of one side: a house, a park behind a fence, or the mouth of a side street."""
 
     kind: str
     start: float
     end: float
     height: float = 0.0
-    """Of the house up to its roof's ridge, of the park's hedge."""
+    """Height of the house up to the roof ridge, or of the park's hedge."""
     eaves: float = 0.0
     wall: Color = (0, 0, 0)
     roof: Color = (0, 0, 0)
     accent: Color = (0, 0, 0)
     bay: float = 3.0
-    """The distance from window to window; of a fence, from bar to bar."""
+    """Distance between windows, or between the bars of a fence."""
     storey: float = 3.2
     pane: Point = (0.5, 0.5)
-    """A window's share of the bay and of the storey."""
+    """Size of a window as a fraction of the bay and of the storey."""
     shop: bool = False
     lit: float = 0.0
-    """The share of windows with a light on at night."""
+    """Fraction of windows lit at night."""
 
 
 @dataclass(frozen=True)
 class Street:
-    """Places across are metres from the camera's axis: the left side's are negative."""
+    """A street. Positions across are metres from the camera axis, negative on the left."""
 
     kerbs: Point
     walls: Point
     end: float
-    """The distance at which the street ends, at a house or at trees."""
+    """Distance at which a house or trees close the street."""
     lots: tuple[tuple[Lot, ...], tuple[Lot, ...]]
-    """From near to far, the left and the right side; the last one closes the street."""
+    """Lots of the left and right side, from near to far; the last one closes the street."""
     crossing: float
-    """The distance of the zebra crossing; 0 for none."""
+    """Distance of the zebra crossing; 0 for none."""
     lights: float
-    """The distance of the traffic lights, at the crossing if there is one; 0 for none."""
+    """Distance of the traffic lights, which stand at the crossing if there is one; 0 for none."""
     lanes: int
 
     def open_at(self, side: int, z: float) -> bool:
-        """Whether a side street opens there, so that nothing stands on the pavement."""
+        """Return whether a side street opens there. Nothing stands on the pavement in that case."""
         return any(lot.kind == "mouth" and lot.start < z < lot.end for lot in self.lots[side])
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What a thing needs to draw itself."""
+    """Everything an object needs to draw itself."""
 
     canvas: Canvas
     camera: Camera

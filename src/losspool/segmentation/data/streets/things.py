@@ -1,4 +1,4 @@
-"""Which things stand or move in a street, and where: the scene's long tail is made here."""
+"""Place objects in a street. Their frequencies create the long-tailed class distribution."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from losspool.segmentation.data.streets.people import draw_person
 from losspool.segmentation.data.streets.street import Stage, Street
 from losspool.segmentation.data.streets.trees import draw_tree
 
-# How often a scene, or a side of its street, has a thing at all.
+# Probability that a scene, or one side of its street, has each kind of object.
 PARKED, AHEAD, ONCOMING = 0.55, 0.5, 0.5
 TREES, LAMPS, SIGNS, PEOPLE, RAILINGS, BOLLARDS, BINS = 0.4, 0.55, 0.6, 0.6, 0.2, 0.15, 0.3
 
 PANEL = 2.0
-"""The length of a railing's panel, in metres."""
+"""Length of a railing panel, in metres."""
 SPACING = 6.2
-"""From one parked car to the next, in metres."""
+"""Distance between parked cars, in metres."""
 
 
 class Thing(Protocol):
@@ -38,7 +38,7 @@ class Thing(Protocol):
 
 
 def draw_things(dice: Dice, street: Street) -> list[Thing]:
-    """From far to near, so that the near ones cover the far."""
+    """Return all objects from far to near, so that near objects cover far ones."""
     things: list[Thing] = [
         *_cars(dice.fork("cars"), street),
         *_people(dice.fork("people"), street),
@@ -53,7 +53,7 @@ def draw_things(dice: Dice, street: Street) -> list[Thing]:
 
 
 def _kerbside(street: Street, side: int, share: float) -> float:
-    """A place on the pavement, from the kerb (0) to the wall (1)."""
+    """Return a position on the pavement, from the kerb (0) to the wall (1)."""
     return street.kerbs[side] + (street.walls[side] - street.kerbs[side]) * share
 
 
@@ -92,11 +92,11 @@ def _furniture(dice: Dice, street: Street, side: int) -> Iterator[Thing]:
     if dice.chance(SIGNS):
         yield from (draw_sign(dice, edge, dice.uniform(8, 30)) for _ in range(dice.whole(1, 2)))
     if street.lights:
-        z = street.lights - 0.4 if side else street.lights + 5.5  # on the left the one beyond the crossing shows
+        z = street.lights - 0.4 if side else street.lights + 5.5  # on the left, the light beyond the crossing
         yield draw_traffic_light(dice, _kerbside(street, side, 0.1), z)
     if dice.chance(RAILINGS):
         z, height, color = dice.uniform(6, 14), dice.uniform(0.9, 1.15), dice.pick(METALS)
-        for panel in range(dice.whole(2, 6)):  # single ones, so that each is before or behind a car or a person
+        for panel in range(dice.whole(2, 6)):  # separate panels, so that each sorts by depth
             yield Railing(edge, z + panel * PANEL, z + (panel + 1) * PANEL, height, color)
     elif dice.chance(BOLLARDS):
         z, color = dice.uniform(6, 12), dice.pick(METALS)

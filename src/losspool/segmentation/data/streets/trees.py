@@ -1,4 +1,4 @@
-"""Street trees: a trunk that could be a pole, and a crown with holes in it."""
+"""Street trees: a trunk that resembles a pole, and a crown with holes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAVES: tuple[Color, ...] = (
 )
 BARK: tuple[Color, ...] = ((0.26, 0.20, 0.15), (0.36, 0.33, 0.29), (0.20, 0.17, 0.15))
 REACH = 1.35
-"""The furthest that leaves reach, in radii of the crown."""
+"""Maximum extent of the leaves, in radii of the crown."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Tree:
     leaves: Color
     bark: Color
     shift: float
-    """Where in the repeating texture the crown lies."""
+    """Offset of the crown in the repeating texture."""
 
     def draw(self, stage: Stage) -> None:
         canvas, camera, light = stage.canvas, stage.camera, stage.light
@@ -47,7 +47,7 @@ class Tree:
         self._crown(stage, u, foot - (self.trunk + self.radii[1]) * scale, scale)
 
     def _crown(self, stage: Stage, u: float, v: float, scale: float) -> None:
-        """An ellipse that clumps of leaves bulge, and that twigs fray."""
+        """Draw an ellipse whose outline bulges with clumps of leaves and frays with twigs."""
         canvas, light = stage.canvas, stage.light
         wide, high = self.radii[0] * scale, self.radii[1] * scale
         left, right = max(int(u - wide * REACH), 0), min(int(u + wide * REACH) + 1, canvas.width)

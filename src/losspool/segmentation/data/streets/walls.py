@@ -1,10 +1,10 @@
-"""What lines the street: house fronts with windows and shops, hedges behind fences, and where they end.
+"""The walls of the street: house fronts with windows and shops, hedges behind fences, and house flanks.
 
-Each column of the picture meets the plane of one side's fronts at one distance, and behind it the flank of
-the next house, which shows above lower roofs, over parks and in the mouths of side streets. So two layers
-of columns hold all that varies along the street; the flanks are painted first, the fronts over them.
+Each image column meets the plane of the fronts at one distance. Behind it is the flank of the next house,
+visible above lower roofs, over parks and in the mouths of side streets. Two layers of columns therefore
+describe everything that varies along the street. The flanks are painted first, then the fronts over them.
 
-Choices between two values are written as sums weighted by a mask: ``numpy.where`` takes several times as long.
+Choices between two values are written as mask-weighted sums, because ``numpy.where`` is several times slower.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ GLASS: Color = (0.13, 0.15, 0.18)
 FRAME: Color = (0.80, 0.80, 0.78)
 LAMPLIGHT: Color = (1.0, 0.80, 0.46)
 SHOP_PANE = 0.88
-"""A shop window's share of its bay."""
+"""Width of a shop window as a fraction of its bay."""
 STRIPS = 4
-"""Strips of columns are painted one by one: fewer rows of sky and ground to leave out in the middle of the street."""
+"""Number of column strips painted separately; avoids computing sky and ground rows near the middle of the street."""
 PIPE, PIPES = 0.13, 11.0
-"""The width of the rain pipes and the distance between them: thin, upright and dark, and not poles."""
+"""Width and spacing of the rain pipes: thin, upright and dark, but not poles."""
 
 
 def paint_walls(stage: Stage, street: Street, dice: Dice) -> None:
@@ -48,7 +48,7 @@ def paint_walls(stage: Stage, street: Street, dice: Dice) -> None:
 
 
 def _paint_layer(stage: Stage, layer: Field, left: int, panes: Field) -> None:
-    """(rows of a layer, columns) -> the picture, from the column ``left`` on."""
+    """Paint a layer (rows, columns) into the image, starting at column ``left``."""
     camera, light = stage.camera, stage.light
     peak = float(((layer[TOP] - np.float32(camera.height)) / layer[FAR]).max())
     top = max(int(camera.v0 - camera.focal * peak) - 1, 0)
@@ -75,7 +75,7 @@ def _paint_layer(stage: Stage, layer: Field, left: int, panes: Field) -> None:
 
 
 def _layers(stage: Stage, street: Street, dice: Dice) -> tuple[Field, Field]:
-    """The columns of the fronts, and of the flanks behind them."""
+    """Return the column layers of the fronts, and of the flanks behind them."""
     camera, light = stage.camera, stage.light
     slope = (np.arange(stage.canvas.width) + 0.5 - camera.u0) / camera.focal
     sides = []
@@ -89,7 +89,7 @@ def _layers(stage: Stage, street: Street, dice: Dice) -> tuple[Field, Field]:
         front = table[which].T
         front[FAR], front[PLACE] = far, far + dice.uniform(0, 5)
         front[PER_METRE] = camera.focal * wall / (far * far)
-        front[TOP] *= which < len(lots) - 1  # what closes the street faces the camera: it is a flank
+        front[TOP] *= which < len(lots) - 1  # the closing lot faces the camera, so it is a flank
         front[GAIN] = light.shade if light.sun == (-1, 1)[side] else 1.08
 
         following = _following(lots)[which]
@@ -107,7 +107,7 @@ def _layers(stage: Stage, street: Street, dice: Dice) -> tuple[Field, Field]:
 
 
 def _following(lots: tuple[Lot, ...]) -> NDArray[np.intp]:
-    """For each lot the next house further on, or what closes the street."""
+    """Return for each lot the index of the next house behind it, or of the closing lot."""
     last = len(lots) - 1
     return np.array(
         [next((j for j in range(i + 1, last) if lots[j].kind == "house"), last) for i in range(len(lots))], np.intp
@@ -120,7 +120,7 @@ def _row(lot: Lot, seed: int) -> list[float]:
 
 
 def _house(stage: Stage, layer: Field, y: Field, rough: Field, panes: Field) -> Field:
-    """(3, rows, columns): walls, roofs, windows with frames, shops with boards."""
+    """Return colours (3, rows, columns): walls, roofs, windows with frames, shops with boards."""
     light = stage.light
     storey = y * (1 / layer[STOREY])
     floor = np.floor(storey)
@@ -130,7 +130,7 @@ def _house(stage: Stage, layer: Field, y: Field, rough: Field, panes: Field) -> 
     shop = (floor == 0) * layer[SHOP]
     walled = (y < layer[EAVES] - 0.3).astype(np.float32)
 
-    # How many pixels a place lies inside its window, across and upwards; half a pixel more covers it all.
+    # Signed distance to the window edge in pixels, across and upwards; half a pixel inside is full coverage.
     across = (layer[PANE_WIDE] / 2 - np.abs(bay - place - 0.5)) * layer[BAY] * layer[PER_METRE] + 0.5
     across = across + shop * ((SHOP_PANE - layer[PANE_WIDE]) / 2 * layer[BAY] * layer[PER_METRE])
     per_metre = np.float32(stage.camera.focal) / layer[FAR]
@@ -165,7 +165,7 @@ def _house(stage: Stage, layer: Field, y: Field, rough: Field, panes: Field) -> 
 
 
 def _hedge(layer: Field, y: Field, rough: Field) -> tuple[Field, NDArray[np.bool_]]:
-    """(3, rows, columns) of leaves, with a fence's bars and rails before them, and where the fence is."""
+    """Return colours (3, rows, columns) of leaves behind fence bars and rails, and the fence mask."""
     fence = y < layer[EAVES]
     clumps = texture(layer[PLACE] * 4, y * 4)
     tone = (0.75 + 0.4 * rough + 0.3 * clumps + 0.3 * y / np.maximum(layer[TOP], 1)) * layer[GAIN]
