@@ -253,7 +253,7 @@ def test_names_cannot_steer_the_terminal(tmp_path, command):
 MISTAKES = {
     ("nowhere",): "nowhere: the run's folder does not exist",
     ("empty",): "empty: not the folder of a run (it has no config.yaml)",
-    ("run",): "the model is code, tiny_model.build; if you trust it, name it: --trust tiny_model.build",
+    ("run",): "the model tiny_model.build is code of another package; if you trust it, pass --trust tiny_model.build",
     ("run", "--model", "tiny_model.build", "--tiling", "wide"): "evaluate.tiling must be one of none, efficient",
     ("run", "--model", "tiny_model.build", "--scales", "1,big"): "scales are numbers such as 0.5,1.0,1.5, got '1,big'",
     ("run", "--model", "tiny_model.build", "--scales", "0"): "evaluate.scales must be positive, got 0.0",

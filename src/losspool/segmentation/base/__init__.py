@@ -1,4 +1,4 @@
-"""What every other room uses, and which uses none of them: errors, console, files, threads, processes."""
+"""Shared helpers: errors, console, files, threads and processes. Imports nothing from the other subpackages."""
 
 from losspool.segmentation.base.checks import check_at_least, check_choice, check_positive, check_within
 from losspool.segmentation.base.console import console, plain, progress_bar, say, track
