@@ -79,4 +79,4 @@ def export(
     print(plain(f"{path}: uint8 images (B, H, W, 3) to logits (B, {len(trained.classes)}, H, W)"))
     print(f"Largest difference from the network: {difference:.3g}")
     if trained.config.data.zoom != 1:
-        print(f"The network was trained on images resized by {trained.config.data.zoom:g}: resize yours likewise.")
+        print(f"The network was trained on images at {trained.config.data.zoom:g} times their size: resize yours too.")
