@@ -28,8 +28,8 @@ from losspool.segmentation.prediction import (
     Weigher,
     WeightMap,
     heat_image,
-    of_split,
     palette_image,
+    sources_of_split,
 )
 
 _COLUMN, _SMALL = 1.7, 8.5  # inches, points
@@ -43,7 +43,7 @@ class Example(NamedTuple):
 
 def examples(dataset: Dataset, names: Sequence[str]) -> list[Example]:
     found = []
-    for source in of_split(dataset, names, labelled=True):
+    for source in sources_of_split(dataset, names, labelled=True):
         image, label = source.read()
         assert label is not None  # it was asked for
         found.append(Example(image, label, source.seed))

@@ -71,7 +71,8 @@ def test_code_that_is_not_trusted_is_not_imported(outside, command, untrusted):
     ]
     code, _, error = command("predict", outside / "run", "--out", outside / "p", "--split", "val", "--weights", *trust)
     assert code == 2
-    assert f"is code, {PACKAGE}.{untrusted}; if you trust it, name it: --trust {PACKAGE}.{untrusted}" in error
+    path = f"{PACKAGE}.{untrusted}"
+    assert f"{path} is code of another package; if you trust it, pass --trust {path}" in error
 
 
 def test_the_loss_is_the_packages(outside):

@@ -146,7 +146,7 @@ def test_yaml_bombs_are_refused_before_they_take_memory(folder, name):
 
 MISTAKES = {
     "resolved: true\nmethod: base\nloss: 5": "loss must hold settings by name, got 5",
-    "seed: !!int ''": "a value is not what its tag says",
+    "seed: !!int ''": "a value does not match its tag",
     "train: {keep_steps: [1, [2]]}": "train.keep_steps[1] must be a whole number, got [2]",
     "train: {steps: {a: 1}}": "train.steps must be a whole number, got {'a': 1}",
 }

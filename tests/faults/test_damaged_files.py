@@ -48,7 +48,7 @@ def test_the_newest_checkpoint(kind, stopped, capsys):
     damage(path)
     assert_resumes(stopped)
     said = capsys.readouterr().err.replace("\n", "")
-    assert f"passed over: {path}: {told}" in said
+    assert f"skipped: {path}: {told}" in said
     assert "resumed at step 6 of 12" in said  # the best one; 5 is older
 
 

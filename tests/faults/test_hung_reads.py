@@ -43,7 +43,7 @@ def test_in_a_validation(tmp_path, launch, number, code):
         process.send_signal(number)
         returned, told = ended(process)
     assert returned == code, told
-    assert f"stopped at step {HALF}; go on with: losspool train" in told
+    assert f"stopped at step {HALF}; resume with: losspool train" in told
     assert (description(out)["status"], checkpoint(out, HALF)["validated"]) == ("stopped", 0)
     shutil.move(whole, image)
     train(recipe, out, resume=True)

@@ -140,7 +140,7 @@ def test_where_the_checkpoints_are_gone_nothing_is_begun_anew(gone, recipe, tmp_
     if gone == "a link to nowhere":
         folder.symlink_to(tmp_path / "nowhere")
     before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
-    with pytest.raises(UserError, match=r"its checkpoints are gone|not a folder, or one that is not there now"):
+    with pytest.raises(UserError, match=r"its checkpoints are gone|not a folder, or currently unavailable"):
         train(recipe, tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
 
@@ -148,7 +148,7 @@ def test_where_the_checkpoints_are_gone_nothing_is_begun_anew(gone, recipe, tmp_
 def test_ranks_that_see_other_checkpoints_are_refused(recipe, tmp_path, monkeypatch):
     train(recipe, tmp_path / "run")
     monkeypatch.setattr(setup, "gathered", lambda _, mine: [mine, 6])  # a stale listing of a network's folder
-    with pytest.raises(UserError, match=r"the ranks see other checkpoints there, of the steps \[12, 6\]"):
+    with pytest.raises(UserError, match=r"the ranks see different checkpoints, of steps \[12, 6\]"):
         train(recipe, tmp_path / "run", resume=True)
 
 

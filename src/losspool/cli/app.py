@@ -1,4 +1,4 @@
-"""The command table: which function a command calls, and what becomes of a user's mistake."""
+"""The command table, and how errors become messages and exit codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 try:
     import typer
 except ImportError:
-    sys.exit("the losspool command needs more than the loss: pip install 'losspool[train]'")
+    sys.exit("the losspool command needs more packages than the loss: pip install 'losspool[train]'")
 
 from losspool.cli import data, lab, trained, training
 from losspool.segmentation.base import UserError, hard_exit, out_of_memory, say
@@ -27,7 +27,7 @@ app.command("export")(trained.export)
 data_app = _group("Check and prepare datasets.")
 data_app.command("check")(data.check)
 prepare_app = _group("Turn downloads into datasets.")
-prepare_app.callback()(lambda: None)  # without it the only command would take the group's place
+prepare_app.callback()(lambda: None)  # without a callback, Typer would turn a group of one command into that command
 prepare_app.command("voc")(data.prepare_voc)
 data_app.add_typer(prepare_app, name="prepare")
 app.add_typer(data_app, name="data")
@@ -39,23 +39,23 @@ app.add_typer(lab_app, name="lab")
 
 
 def main() -> None:
-    """The entry point: a user's mistake ends in one sentence and exit code 2."""
+    """The entry point. A user's mistake prints one sentence and exits with code 2."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? where it lacks a letter
+            stream.reconfigure(errors="replace")  # print ? for characters that the terminal cannot encode
     with hard_exit():
         try:
             app(prog_name="losspool")
         except UserError as error:
             say(f"error: {error}")
             sys.exit(2)
-        except OSError as error:  # a name too long, a disk that is full or gone
+        except OSError as error:  # for example, a name that is too long, or a disk that is full or gone
             say(f"error: {error.filename}: {error.strerror}" if error.filename else f"error: {error.strerror or error}")
             sys.exit(2)
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
-            say(f"error: not enough memory; a smaller train.batch or data.crop needs less ({str(error).strip()[:200]})")
+            say(f"error: not enough memory; reduce train.batch or data.crop ({str(error).strip()[:200]})")
             sys.exit(2)
 
 

@@ -1,4 +1,4 @@
-"""The commands on datasets."""
+"""The ``losspool data`` commands."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import typer
 
 
 def check(
-    name: Annotated[str, typer.Argument(help="cityscapes, voc, camvid, folder, streets, or an import path.")],
-    root: Annotated[Path | None, typer.Argument(help="Folder of the data; streets needs none.")] = None,
+    name: Annotated[str, typer.Argument(help="Dataset: cityscapes, voc, camvid, folder, streets, or an import path.")],
+    root: Annotated[Path | None, typer.Argument(help="Data folder (not needed for streets).")] = None,
     split: Annotated[str | None, typer.Option(help="Check only this split (default: all splits).")] = None,
 ) -> None:
-    """Read every file of a dataset, list what is wrong, and show what the labels hold."""
+    """Read every file of a dataset, list the faults, and show how often each class occurs."""
     from losspool.segmentation.data import report_check
 
     if not report_check(name, root, split):
@@ -21,14 +21,14 @@ def check(
 
 
 def prepare_voc(
-    voc: Annotated[Path, typer.Argument(help="Folder of VOC 2012, or the one that holds VOCdevkit.")],
-    sbd: Annotated[Path, typer.Option(help="Folder of SBD (benchmark_RELEASE).")],
+    voc: Annotated[Path, typer.Argument(help="VOC 2012 folder, or the folder that contains VOCdevkit.")],
+    sbd: Annotated[Path, typer.Option(help="SBD folder (benchmark_RELEASE).")],
 ) -> None:
     """Build VOC's augmented training set: SegmentationClassAug and the list trainaug.txt."""
     from losspool.segmentation.base import plain
     from losspool.segmentation.data import VOC_AUGMENTED_IMAGES, prepare_voc
 
     done = prepare_voc(voc, sbd)
-    print(plain(f"{done.list_file}: {done.images} images, {done.from_sbd} of them with labels of SBD"))
+    print(plain(f"{done.list_file}: {done.images} images, {done.from_sbd} of them with SBD labels"))
     if done.images != VOC_AUGMENTED_IMAGES:
-        print(f"The complete set has {VOC_AUGMENTED_IMAGES} images: something is missing in what was given.")
+        print(f"The complete set has {VOC_AUGMENTED_IMAGES} images: the VOC or the SBD folder is incomplete.")

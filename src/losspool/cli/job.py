@@ -1,7 +1,7 @@
-"""``python -m losspool.cli.job …``: a losspool command that ends when whoever started it is gone.
+"""``python -m losspool.cli.job …``: a losspool command that stops when its parent process ends.
 
-The starter holds the other end of standard input. When it dies, however suddenly, the pipe closes, and this process
-asks itself to stop: a training saves its state, so that nothing runs on unseen and nothing is lost.
+The parent holds the other end of standard input. When it dies, however suddenly, the pipe closes and this process
+sends itself SIGTERM. Training then saves its state, so no orphan keeps running and no work is lost.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import threading
 from losspool import cli
 
 
-def _end_with_the_starter() -> None:
+def _stop_with_parent() -> None:
     while os.read(sys.stdin.fileno(), 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
-    threading.Thread(target=_end_with_the_starter, daemon=True).start()
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
     cli.main()

@@ -7,27 +7,27 @@ from typing import Annotated
 
 import typer
 
-Run = Annotated[Path, typer.Argument(help="Folder of the run.")]
-Tiling = Annotated[str | None, typer.Option(help="none, efficient or optimized (default: the run's).")]
+Run = Annotated[Path, typer.Argument(help="Run folder.")]
+Tiling = Annotated[str | None, typer.Option(help="Tile images: none, efficient or optimized (default: the run's).")]
 Scales = Annotated[str | None, typer.Option(help="Average predictions at these scales, such as 0.5,1.0,1.5.")]
 Flip = Annotated[bool | None, typer.Option("--flip/--no-flip", help="Average with the mirrored image's prediction.")]
 Trusted = Annotated[
     list[str] | None,
-    typer.Option("--trust", "--model", help="Import path of a network, dataset or loss whose code you trust."),
+    typer.Option("--trust", "--model", help="Allow code: import path of a network, dataset or loss; repeatable."),
 ]
-OneCheckpoint = Annotated[str, typer.Option(help="last, best or a step.")]
+OneCheckpoint = Annotated[str, typer.Option(help="Use checkpoint last, best or a step.")]
 
 
 def evaluate(
     run: Run,
     tiling: Tiling = None,
     split: Annotated[str | None, typer.Option(help="Split to score (default: the run's validation split).")] = None,
-    checkpoint: Annotated[str, typer.Option(help="last, best, or steps such as 150000,160000,165000.")] = "last",
+    checkpoint: Annotated[str, typer.Option(help="Score last, best, or steps such as 150000,160000.")] = "last",
     scales: Scales = None,
     flip: Flip = None,
     trust: Trusted = None,
 ) -> None:
-    """Score checkpoints of a run on a split: IoU per class, their mean, and mean ± std over checkpoints."""
+    """Score checkpoints of a run on a split: IoU per class, mean IoU, and mean ± std over checkpoints."""
     from losspool.segmentation.prediction import TrainedRun, changed, evaluate_run, report_evaluation
 
     opened = TrainedRun.open(run, trust or ())
@@ -38,10 +38,10 @@ def evaluate(
 
 def predict(
     run: Run,
-    out: Annotated[Path, typer.Option(help="Folder for the pictures.")],
+    out: Annotated[Path, typer.Option(help="Output folder.")],
     source: Annotated[Path | None, typer.Argument(help="Image, or folder to search for images.")] = None,
     formats: Annotated[
-        list[str] | None, typer.Option("--format", help="index, palette, overlay or cityscapes; several with commas.")
+        list[str] | None, typer.Option("--format", help="Write index, palette, overlay or cityscapes; comma-separated.")
     ] = None,
     weights: Annotated[bool, typer.Option("--weights", help="Also write loss-weight maps.")] = False,
     split: Annotated[str | None, typer.Option(help="Predict images of this split of the run's data.")] = None,
@@ -52,7 +52,7 @@ def predict(
     flip: Flip = None,
     trust: Trusted = None,
 ) -> None:
-    """Predict images, or show where the run's loss looks in images that have a label."""
+    """Predict images, and with --weights map the loss weights of labelled images."""
     from losspool.segmentation.prediction import TrainedRun, changed, predict_run
 
     opened = TrainedRun.open(run, trust or ())
@@ -70,7 +70,7 @@ def export(
     checkpoint: OneCheckpoint = "last",
     trust: Trusted = None,
 ) -> None:
-    """Write the network as ONNX or as a torch.export program, and check the file against the network."""
+    """Export the network to ONNX or torch.export, and check the file against the network."""
     from losspool.segmentation.base import plain
     from losspool.segmentation.prediction import TrainedRun, export_run, parse_size
 
@@ -79,4 +79,4 @@ def export(
     print(plain(f"{path}: uint8 images (B, H, W, 3) to logits (B, {len(trained.classes)}, H, W)"))
     print(f"Largest difference from the network: {difference:.3g}")
     if trained.config.data.zoom != 1:
-        print(f"The network saw images at {trained.config.data.zoom:g} times their size: resize yours like that first.")
+        print(f"The network was trained on images at {trained.config.data.zoom:g} times their size: resize yours too.")

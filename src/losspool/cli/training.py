@@ -1,4 +1,4 @@
-"""The command that trains."""
+"""The ``losspool train`` command."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import typer
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="Recipe, or the config.yaml of a run.")],
+    recipe: Annotated[Path, typer.Argument(help="Recipe, or a run's config.yaml.")],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Settings such as method=lmp loss.p=1.5 train.steps=500.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/<recipe>-<method>-<seed>).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run where it stopped, or start it.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run, or start it if it does not exist.")] = False,
 ) -> None:
     """Train a network."""
     from losspool.segmentation.base import Interrupted, say
@@ -30,9 +30,9 @@ def train(
     except Interrupted as stopped:
         if trainer.main:
             several = trainer.fabric.world_size > 1
-            start = ["torchrun", "…", "-m", "losspool"] if several else ["losspool"]  # torchrun's options are not ours
+            start = ["torchrun", "…", "-m", "losspool"] if several else ["losspool"]  # torchrun's options are unknown
             words = [shlex.quote(str(word)) for word in (recipe, *(overrides or []), "--out", folder, "--resume")]
-            say(f"stopped at step {trainer.state.step}; go on with: {' '.join([*start, 'train', *words])}")
+            say(f"stopped at step {trainer.state.step}; resume with: {' '.join([*start, 'train', *words])}")
         raise typer.Exit(128 + stopped.signal) from None
     if trainer.main:
         say(f"finished: {folder}")

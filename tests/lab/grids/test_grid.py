@@ -208,7 +208,7 @@ def test_damaged_folders_are_runs_to_be_resumed(tmp_path):
     job.folder.path.mkdir(parents=True)
     (job.folder.path / ".config.yaml.12345678.partial").write_text("half")
     job.folder.description.write_text("{")
-    with pytest.raises(UserError, match="holds other things"):  # of a description without a config
+    with pytest.raises(UserError, match="holds other files"):  # of a description without a config
         read_grid(path).jobs(tmp_path / "out")
     job.folder.config.write_text(dump_config(job.config))
     (again,) = read_grid(path).jobs(tmp_path / "out")

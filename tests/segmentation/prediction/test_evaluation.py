@@ -22,7 +22,7 @@ from losspool.segmentation.prediction.evaluation import Spread
 from losspool.segmentation.prediction.metrics import iou, mean_iou
 from losspool.segmentation.prediction.predict_images import parse_formats, predict_images
 from losspool.segmentation.prediction.scoring import score
-from losspool.segmentation.prediction.sources import of_split
+from losspool.segmentation.prediction.sources import sources_of_split
 from losspool.segmentation.prediction.trained_run import TrainedRun
 from losspool.segmentation.runs.run_log import describe_run, source_commit
 from shared_data import shared_data
@@ -165,7 +165,7 @@ def test_cityscapes_scores_of_good_predictions_equal_the_official_ones(tmp_path)
         return np.where((random.random(labels.shape) < 0.2) | (labels > 15), noise, labels).astype(np.uint8)
 
     formats = parse_formats(["cityscapes"], CITYSCAPES, False)
-    predict_images(mostly_right, of_split(dataset, [], False), tmp_path / "out", formats, CITYSCAPES)
+    predict_images(mostly_right, sources_of_split(dataset, [], False), tmp_path / "out", formats, CITYSCAPES)
     theirs, mean = official_scores(data, tmp_path / "out")
     matrix = score(mostly_right, dataset, range(4), nothing).matrix
     for info, value in zip(CITYSCAPES, iou(matrix), strict=True):
@@ -253,7 +253,7 @@ def test_names_cannot_steer_the_terminal(tmp_path, command):
 MISTAKES = {
     ("nowhere",): "nowhere: the run's folder does not exist",
     ("empty",): "empty: not the folder of a run (it has no config.yaml)",
-    ("run",): "the model is code, tiny_model.build; if you trust it, name it: --trust tiny_model.build",
+    ("run",): "the model tiny_model.build is code of another package; if you trust it, pass --trust tiny_model.build",
     ("run", "--model", "tiny_model.build", "--tiling", "wide"): "evaluate.tiling must be one of none, efficient",
     ("run", "--model", "tiny_model.build", "--scales", "1,big"): "scales are numbers such as 0.5,1.0,1.5, got '1,big'",
     ("run", "--model", "tiny_model.build", "--scales", "0"): "evaluate.scales[0] must be greater than 0, got 0.0",
@@ -275,7 +275,9 @@ def test_a_checkpoint_of_another_model(tmp_path, command):
     run = write_run(tmp_path / "run", config).path
     write_run(tmp_path / "other", small_config(tmp_path / "data", model=DEEPLAB))
     (tmp_path / "other/checkpoints/step-0000005.pt").rename(run / "checkpoints/step-0000006.pt")
-    told = "a checkpoint of another model: it is of deeplabv2_mobilenetv2 with output stride 16, the run of tiny_model"
+    told = (
+        "a checkpoint of another model: it holds deeplabv2_mobilenetv2 with output stride 16, the run uses tiny_model"
+    )
     assert_mistake(command("evaluate", run, "--model", "tiny_model.build"), told)
 
 

@@ -15,7 +15,7 @@ from losspool.segmentation.config.schema import Config, DataConfig, LossConfig
 from losspool.segmentation.data.cityscapes import LABEL_IDS
 from losspool.segmentation.data.folder import open_folder
 from losspool.segmentation.prediction.pictures import heat_image
-from losspool.segmentation.prediction.sources import Source, of_files
+from losspool.segmentation.prediction.sources import Source, sources_of_files
 from losspool.segmentation.prediction.trained_run import TrainedRun
 from losspool.segmentation.prediction.weight_maps import WeightMap, weigher_of
 from small_data import CLASSES, save, write_classes, write_folder
@@ -138,7 +138,7 @@ def test_a_link_in_the_output_folder_leads_nowhere(tmp_path, run, photos, comman
     out.mkdir(), elsewhere.mkdir()
     (out / "sub").symlink_to(elsewhere)
     result = command("predict", run.path, photos, "--out", out, *MODEL)
-    assert_mistake(result, "sub/Straße №5: its predictions would not lie in")
+    assert_mistake(result, "sub/Straße №5: its predictions would be outside")
     assert written(elsewhere) == set()
     (out / "a b_index.png").symlink_to(photos / "a b.png")
     before = (photos / "a b.png").read_bytes()
@@ -152,7 +152,7 @@ def test_names_that_lead_out_of_the_folder_are_refused(tmp_path, name):
 
     image = Image.fromarray(random_image(4, 4))
     source = Source(name, lambda: (image, None))
-    with pytest.raises(UserError, match="would not lie in"):
+    with pytest.raises(UserError, match="would be outside"):
         predict_images(lambda image: np.zeros((4, 4), np.uint8), [source], tmp_path / "out", ["index"], [])
     assert written(tmp_path) == set()
 
@@ -162,18 +162,18 @@ def test_a_prediction_never_takes_the_place_of_an_image(tmp_path, run, command):
     save(tmp_path / "photos/sub/x_index.png", random_image(9, 9, seed=1))
     before = (tmp_path / "photos/sub/x_index.png").read_bytes()
     arguments = (tmp_path / "photos/sub", "--out", tmp_path / "photos", "--format", "index")
-    assert_mistake(command("predict", run.path, *arguments, *MODEL), "would take the place of an image")
+    assert_mistake(command("predict", run.path, *arguments, *MODEL), "would overwrite an image")
     assert (tmp_path / "photos/sub/x_index.png").read_bytes() == before
 
 
 def test_sources_of_a_folder(tmp_path):
     save(tmp_path / "in/a.png", random_image(3, 4))
     save(tmp_path / "in/.hidden.png", random_image(3, 4))
-    (source,) = of_files(tmp_path / "in", tmp_path / "out")
+    (source,) = sources_of_files(tmp_path / "in", tmp_path / "out")
     assert (source.name, source.read()[0].size) == ("a", (4, 3))
     os.symlink(tmp_path / "in", tmp_path / "link")
-    with pytest.raises(UserError, match="another folder"):
-        of_files(tmp_path / "in", tmp_path / "link")
+    with pytest.raises(UserError, match="cannot go to the folder of the images"):
+        sources_of_files(tmp_path / "in", tmp_path / "link")
 
 
 # --- weights ---------------------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_the_scale_of_the_plain_mean():
 
 
 MISTAKES = {
-    (): "name an image or a folder, or images of the run's own data",
+    (): "pass an image or a folder, or images of the run's own data",
     ("nothing here",): "nothing here: there is no such image or folder",
     ("hollow",): "hollow: no images found (.png, .jpg",
     ("photos", "--name", "001"): "either photos, or images of the run's own data",
@@ -304,8 +304,8 @@ MISTAKES = {
     ("photos", "--format", "cityscapes"): "needs a network of Cityscapes' 19 classes",
     ("photos", "--checkpoint", "5,7"): "there is no checkpoint of step 7",
     ("photos", "--tiling", "wide"): "evaluate.tiling must be one of",
-    ("photos", "--out", "photos"): "photos: predictions must go to another folder",
-    ("photos", "--out", "photos/sub/.."): "predictions must go to another folder",
+    ("photos", "--out", "photos"): "photos: predictions cannot go to the folder of the images",
+    ("photos", "--out", "photos/sub/.."): "predictions cannot go to the folder of the images",
     ("photos", "--out", "photos/a b.png"): "photos/a b.png: a file is in the way",
 }
 
@@ -332,4 +332,4 @@ def test_a_network_of_more_checkpoints_than_one(tmp_path, command):
     write_folder(tmp_path / "data", "train", count=1)
     run = write_run(tmp_path / "run", small_config(tmp_path / "data"), steps=(5, 6))
     arguments = ("predict", run.path, "--name", "000", "--out", tmp_path / "out", "--checkpoint", "5,6", *MODEL)
-    assert_mistake(command(*arguments), "one checkpoint is needed, got '5,6'")
+    assert_mistake(command(*arguments), "checkpoint must be a single one, got '5,6'")

@@ -91,7 +91,7 @@ def test_the_next_older_good_one_is_used(tmp_path, capsys):
     checkpoint_path(tmp_path, 10).write_bytes(b"rubbish")
     assert newest_checkpoint(tmp_path)["step"] == 5
     told = " ".join(capsys.readouterr().err.split())
-    assert told.count("passed over:") == 2
+    assert told.count("skipped:") == 2
     assert newest_checkpoint(tmp_path / "nowhere") is None
 
 

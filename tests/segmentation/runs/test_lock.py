@@ -62,5 +62,5 @@ def test_a_run_that_began_meanwhile_is_not_begun_again(tmp_path, monkeypatch):
         return before(*arguments)
 
     monkeypatch.setattr(setup, "class_index", slow)
-    with pytest.raises(UserError, match="run: another process has just begun this run"):
+    with pytest.raises(UserError, match="run: another process has just started this run"):
         train(recipe, tmp_path / "run")

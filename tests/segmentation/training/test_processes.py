@@ -61,7 +61,7 @@ def test_a_signal_ends_a_run_with_a_line_that_says_how_to_go_on(tmp_path, number
     returned, output = outcome(process)
     assert returned == code, output
     assert "stopped at step" in output
-    line = next(line for line in output.splitlines() if "go on with: losspool train" in line)
+    line = next(line for line in output.splitlines() if "resume with: losspool train" in line)
     assert line.endswith(f"--out {tmp_path / 'run'} --resume")
     assert "Traceback" not in output
     described = description(tmp_path / "run")
@@ -137,7 +137,7 @@ def test_a_run_folder_that_exists(tmp_path, command):
     train(recipe, out)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     for more, told in {
-        (): "the run exists; go on with --resume, or name another folder with --out",
+        (): "the run exists; pass --resume to resume it, or another folder with --out",
         ("--resume", "train.lr=0.5"): "its train.lr is 0.02, the command says 0.5",
         ("--resume", "model.name=tiny_model.build_plain"): "its model.name is 'tiny_model.build', the command says",
     }.items():
@@ -149,7 +149,7 @@ def test_a_run_folder_that_exists(tmp_path, command):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("precious")
     code, _, error = command("train", recipe, "--out", tmp_path / "other")
-    assert (code, "the folder holds other things" in error) == (2, True)
+    assert (code, "the folder holds other files" in error) == (2, True)
 
 
 def test_a_checkpoint_of_another_model(tmp_path, command):

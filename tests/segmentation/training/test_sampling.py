@@ -126,7 +126,7 @@ def test_draws_use_the_iou_of_lag_steps_ago():
 def test_asking_for_what_has_not_happened_is_an_error():
     one = sampler(lag=2)
     one.step(2, 4)
-    with pytest.raises(RuntimeError, match="the IoU after 1 steps was asked for, 0 are done"):
+    with pytest.raises(RuntimeError, match="the IoU after 1 steps is not known yet: 0 are done"):
         one.step(3, 4)
 
 
@@ -213,5 +213,5 @@ def test_bad_settings_are_named(field):
 
 def test_labels_without_any_class_are_refused():
     index = ClassIndex(np.zeros((2, 3), np.int64), np.ones((2, 2)), np.zeros(7, np.int64), np.zeros((0, 2), np.int32))
-    with pytest.raises(UserError, match="no label of the training data holds any class"):
+    with pytest.raises(UserError, match="no label image of the training data contains any class"):
         CropSampler(index, SamplingConfig(mix=0.0), seed=0)

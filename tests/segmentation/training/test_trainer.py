@@ -111,7 +111,7 @@ def test_another_number_of_processes_is_refused(recipe, tmp_path, monkeypatch):
     stopped_at(recipe, tmp_path / "run", 3, monkeypatch)
     content = read_checkpoint(tmp_path / "run" / "checkpoints" / "step-0000003.pt")
     write_checkpoint(tmp_path / "run" / "checkpoints", 3, {**content, "processes": 2})
-    with pytest.raises(UserError, match="the run is one of 2 processes, this command has 1"):
+    with pytest.raises(UserError, match="the run was started with 2 processes, got 1"):
         train(recipe, tmp_path / "run", resume=True)
 
 
@@ -158,7 +158,7 @@ def test_a_failing_validation_loses_no_step(recipe, tmp_path):
 def test_training_labels_without_any_class_are_refused(recipe, tmp_path):
     for path in (tmp_path / "data" / "labels" / "train").iterdir():
         save(path, np.full((40, 60), 255))
-    with pytest.raises(UserError, match="no label of the training data holds any class"):
+    with pytest.raises(UserError, match="no label image of the training data contains any class"):
         train(recipe, tmp_path / "run", "method=base")
     assert not (tmp_path / "run").exists()
 

@@ -1,4 +1,4 @@
-"""What every other room uses, and which uses none of them: errors, console, files, threads, processes."""
+"""Shared helpers: errors, console, files, threads and processes. Imports nothing from the other subpackages."""
 
 from losspool.segmentation.base.console import console, plain, progress_bar, say, track
 from losspool.segmentation.base.errors import BrokenFileError, UserError, out_of_memory

@@ -1,4 +1,4 @@
-"""Where words and progress bars go: one console, standard error, so that output can be piped."""
+"""Messages and progress bars. They go to standard error, so that standard output can be piped."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 Item = TypeVar("Item")
 
 
-class _Words:
-    """Standard error, as it is at the moment, for words that may be lost.
+class _LossyStderr:
+    """The current ``sys.stderr``, with failed writes ignored.
 
-    A training goes on when its terminal or the reader of its pipe has gone, or the disk of its log is full.
+    Training continues when its terminal or the reader of its pipe is gone, or when the disk with its log is full.
     """
 
     def write(self, text: str) -> int:
@@ -32,34 +32,34 @@ class _Words:
 
     @property
     def _stream(self) -> Any:
-        return getattr(sys.stderr, "rich_proxied_file", sys.stderr)  # Rich puts itself there while it draws
+        return getattr(sys.stderr, "rich_proxied_file", sys.stderr)  # Rich replaces sys.stderr while it draws
 
     def __getattr__(self, name: str) -> Any:
         if name == "rich_proxied_file":
-            raise AttributeError(name)  # Rich would go past this object
+            raise AttributeError(name)  # else Rich would bypass this object
         return getattr(self._stream, name)
 
 
-console = Console(file=cast(TextIO, _Words()), highlight=False, emoji=False)
+console = Console(file=cast(TextIO, _LossyStderr()), highlight=False, emoji=False)
 
 
 def say(text: str) -> None:
-    """A line for whoever watches. Names in it come from outside, so it is shown as it is, see :func:`plain`."""
+    """Print a line to standard error. It may contain untrusted names, so it is escaped with :func:`plain`."""
     console.print(plain(text), markup=False, soft_wrap=True)
 
 
 def progress_bar() -> Progress:
-    """Text, bar, count and time left; it vanishes when done, and is silent where nobody watches."""
+    """A bar with text, count and time left. It disappears when done, and is shown only on a terminal."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def track(items: Iterable[Item], total: int, text: str) -> Iterator[Item]:
-    """The items, with a progress bar beside them."""
+    """Iterate over ``items`` and show a progress bar."""
     with progress_bar() as progress:
         yield from progress.track(items, total=total, description=text)
 
 
 def plain(text: str) -> str:
-    """The text with everything that could steer a terminal shown instead of sent: names come from outside."""
+    """Escape non-printable characters: an untrusted name could contain terminal control sequences."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

@@ -1,4 +1,4 @@
-"""What a user can mend. Anything else that leaves this package is a bug."""
+"""Errors that a user can fix. Any other exception that leaves this package is a bug."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pathlib import Path
 
 
 class UserError(Exception):
-    """A mistake outside the code: one sentence that names the value, the file or the field."""
+    """A mistake outside the code. The message is one sentence that names the value, file or field."""
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether the machine lacked memory: torch says that in words of a RuntimeError."""
-    told = "allocate memory" in str(error) or "out of memory" in str(error)
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and told)
+    """Whether the machine ran out of memory. torch reports it only in the text of a RuntimeError."""
+    in_text = "allocate memory" in str(error) or "out of memory" in str(error)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and in_text)
 
 
 class BrokenFileError(UserError):
-    """A file of a dataset that is missing, damaged or does not fit its partner, and will be tomorrow.
+    """A dataset file that is permanently unusable: missing, corrupt, or inconsistent with its image or label.
 
-    A run may go without it, so the machine's own troubles (memory, open files, the disk) are no such error.
+    A run may skip this file. Problems of the machine (memory, open files, the disk) therefore never raise this error.
     """
 
     def __init__(self, path: Path | str, problem: str) -> None:
@@ -27,4 +27,4 @@ class BrokenFileError(UserError):
         self.problem = problem
 
     def __reduce__(self) -> tuple[type[BrokenFileError], tuple[Path | str, str]]:
-        return BrokenFileError, (self.path, self.problem)  # it travels from loader workers to the trainer
+        return BrokenFileError, (self.path, self.problem)  # loader workers pickle it for the trainer

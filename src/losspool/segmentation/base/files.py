@@ -1,4 +1,4 @@
-"""Files: written so that a reader sees the old one or the new one, never a part; JSON of any origin read safely."""
+"""Atomic writes, so that a reader sees the old file or the new one, never a part. Safe reading of untrusted JSON."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PARTIAL = ".partial"
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Write to the path given here; when the block ends well it takes the place of ``path``, on disk for certain.
+    """Yield a temporary path to write to. When the block succeeds, sync it to disk and rename it to ``path``.
 
-    If the block or the disk fails, ``path`` is as it was and nothing is left behind.
+    If the block or the disk fails, ``path`` is unchanged and the temporary file is deleted.
     """
-    # Not the process's number: containers that share a folder have the same ones.
+    # Not the process ID: containers that share a folder may use the same one.
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,16 +29,16 @@ def replacing(path: Path) -> Iterator[Path]:
         with open(partial, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(partial, path)
-        _sync_folder(path.parent)  # the new name, too, must survive a power cut
+        _sync_folder(path.parent)  # the new name must survive a power cut too
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
-        with suppress(OSError):  # it may never have come about, and the first error is the one to tell
+        with suppress(OSError):  # it may not exist, and the first error is the one to report
             partial.unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:
-    """The file, if it is there."""
+    """Delete a file if it exists."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -46,7 +46,7 @@ def remove(path: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed writers left behind, in a folder where nobody else is writing now."""
+    """Delete the temporary files of killed writers. No other process may be writing to the folder."""
     for leftover in folder.glob(f".*{PARTIAL}"):
         remove(leftover)
 
@@ -60,12 +60,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_json(path: Path, text: str) -> None:
-    """A file's name may be no text at all: what UTF-8 cannot hold is escaped, as JSON does it."""
+    """Write JSON text as UTF-8. A file name may not be valid text: what UTF-8 cannot encode becomes a JSON escape."""
     path.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object that a file holds; anything else is named."""
+    """Read a JSON object. Raises ``UserError`` for any other content."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -73,5 +73,5 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path}: holds no settings by name")
+        raise UserError(f"{path}: must hold a JSON object, got {type(content).__name__}")
     return content

@@ -1,4 +1,4 @@
-"""Code of other packages, by import path: how a recipe names a network, dataset or loss that is not ours."""
+"""Networks, datasets and losses of other packages, which a recipe names by import path."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from losspool.segmentation.base.errors import UserError
 
 
 def is_import_path(name: str) -> bool:
-    """Whether a name means code of another package: ours have no dot in their names."""
+    """Whether a name is an import path. The built-in names contain no dot."""
     return "." in name
 
 
 def import_by_path(path: str, what: str) -> object:
-    """The attribute at ``package.module.attribute``. ``what`` it is meant to be starts the error message."""
+    """Import ``package.module.attribute``. ``what`` names the kind of object in the error message."""
     where, _, attribute = path.rpartition(".")
     try:
         return getattr(importlib.import_module(where), attribute)
-    except Exception as error:  # another package may raise anything while it is imported
+    except Exception as error:  # importing another package may raise anything
         problem = f"{type(error).__name__}: {error}"
         raise UserError(
             f"{what} {path!r} cannot be imported ({problem}); is it installed, or on PYTHONPATH?"
@@ -26,6 +26,6 @@ def import_by_path(path: str, what: str) -> object:
 
 
 def check_trusted(where: object, what: str, name: str, trusted: Collection[str]) -> None:
-    """A run from elsewhere may name any code: import it only if the user named it too."""
+    """Refuse an import path that the user has not named: a run from elsewhere may name any code."""
     if is_import_path(name) and name not in trusted:
-        raise UserError(f"{where}: the {what} is code, {name}; if you trust it, name it: --trust {name}")
+        raise UserError(f"{where}: the {what} {name} is code of another package; if you trust it, pass --trust {name}")

@@ -1,4 +1,4 @@
-"""How a process hears that it should stop, and how it ends."""
+"""Signals that ask a process to stop, and how the process exits."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(by: signal.Signals) -> None:
-    """Have the system send this process a signal when its parent ends, however that happens. Linux alone can."""
+    """Have the kernel signal this process when its parent ends, however it ends. Works on Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
 
 
-class Interrupted(Exception):  # noqa: N818 (it is no error)
-    """Somebody asked the run to stop. The state is saved."""
+class Interrupted(Exception):  # noqa: N818 (not an error)
+    """A signal asked the run to stop. Its state is saved."""
 
     def __init__(self, signal: int) -> None:
         super().__init__(signal)
@@ -31,7 +31,7 @@ class Interrupted(Exception):  # noqa: N818 (it is no error)
 
 
 class Interrupt:
-    """While active, the first signal is remembered; a second Ctrl-C acts as usual."""
+    """While active, record the first SIGINT, SIGTERM or SIGHUP. A second Ctrl-C raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -41,14 +41,14 @@ class Interrupt:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue  # nohup
-            self._before[number] = signal.signal(number, self._hear)
+            self._before[number] = signal.signal(number, self._record)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal gave
+            signal.signal(number, handler)  # type: ignore[arg-type]  # returned by signal.signal
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _record(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = number
@@ -60,26 +60,26 @@ class Interrupt:
 
 @contextmanager
 def hard_exit() -> Iterator[None]:
-    """Around all that a process does. One of several ends here, at once, instead of being taken apart.
+    """Wrap everything a process does. In distributed training, end with ``os._exit`` instead of a clean shutdown.
 
-    gloo's threads abort an interpreter that ends before them; and to end them first may take for ever, because one that
-    frees a tensor wants the lock that is held by whoever waits for it.
+    gloo's threads abort an interpreter that exits before them. Joining them first may deadlock: a thread that frees a
+    tensor needs the lock that the joining thread holds.
     """
     code: object = 0
     try:
         yield
     except BaseException as error:
-        if not _of_several():
+        if not _distributed():
             raise
         code = error.code if isinstance(error, SystemExit) else 1
         if not isinstance(error, SystemExit):
             traceback.print_exc()
-    if _of_several():
+    if _distributed():
         for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):  # it may be closed, or gone
+            with suppress(Exception):  # it may be closed, or its reader gone
                 stream.flush()
         os._exit(code if isinstance(code, int) else int(code is not None))
 
 
-def _of_several() -> bool:
+def _distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()

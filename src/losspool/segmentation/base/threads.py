@@ -1,4 +1,4 @@
-"""A function over many items in threads, results in order, never more than a few items ahead."""
+"""A parallel ``map`` in threads, with results in order and a bounded look-ahead."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 TICK = 0.2
-"""Seconds between two calls of ``watch`` while a result is waited for."""
-_ENDED_WITHIN = 1.0
+"""Seconds between calls of ``watch`` while waiting for a result."""
+_JOIN_TIMEOUT = 1.0
 
 
 def in_threads(
@@ -26,13 +26,13 @@ def in_threads(
     ahead: int | None = None,
     watch: Callable[[], None] = lambda: None,
 ) -> Iterator[Result]:
-    """Like ``map``, ``ahead`` items before they are asked for (four per core if not given).
+    """Like ``map``, but computes up to ``ahead`` items in advance (default: four per core).
 
-    Threads, because Pillow and NumPy let go of the interpreter while they work.
+    It uses threads, because Pillow and NumPy release the GIL while they work.
 
-    The first exception is raised where its result would have come, and what had not begun is dropped. ``watch`` is
-    called while a result is waited for, and may raise. A call that hangs is left to itself then: not even the end of
-    the process waits for it, as it would for an executor's threads.
+    The first exception is raised in place of its result, and items that have not started are dropped. ``watch`` is
+    called while waiting for a result, and may raise. Calls that hang are then abandoned. The threads are daemons, so
+    that even the exit of the process does not wait for them, as it would for an executor's threads.
     """
     workers = os.cpu_count() or 1
     pending: deque[Future[Result]] = deque()
@@ -45,21 +45,21 @@ def in_threads(
             pending.append(Future())
             tasks.put((pending[-1], item))
             if len(pending) > (4 * workers if ahead is None else ahead):
-                yield _awaited(pending, watch)
+                yield _next_result(pending, watch)
         while pending:
-            yield _awaited(pending, watch)
+            yield _next_result(pending, watch)
     finally:
         for future in pending:
             future.cancel()
         for _ in threads:
             tasks.put(None)
-        deadline = time.monotonic() + _ENDED_WITHIN
+        deadline = time.monotonic() + _JOIN_TIMEOUT
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0))
 
 
-def _awaited(pending: deque[Future[Result]], watch: Callable[[], None]) -> Result:
-    """The result of the first, which is taken off."""
+def _next_result(pending: deque[Future[Result]], watch: Callable[[], None]) -> Result:
+    """Wait for the first future, remove it and return its result."""
     while not pending[0].done():
         wait([pending[0]], TICK)
         watch()
@@ -74,4 +74,4 @@ def _work(function: Callable[[Item], Result], tasks: SimpleQueue[tuple[Future[Re
                 future.set_result(function(item))
             except BaseException as error:
                 future.set_exception(error)
-        del future, item, task  # a result belongs to whoever asked for it, not to a thread that waits
+        del future, item, task  # else an idle thread would keep the result alive

@@ -1,4 +1,4 @@
-"""YAML from outside: plain values alone, no more than a person writes, and one sentence for whatever is wrong."""
+"""Untrusted YAML: plain values only, with limits on size and depth, and one sentence for every error."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from losspool.segmentation.base.errors import UserError
 _LARGEST_FILE = 1 << 18
 _MOST_VALUES = 20_000
 _DEEPEST = 20
-_LONGEST_NUMBER = 200  # what is longer may not fit into a float, or take quadratic time to print
+_LONGEST_NUMBER = 200  # a longer one may overflow a float, or take quadratic time to print
 
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """The content; ``what`` the file is stands in the message when there is none. Tags that name code are refused."""
+    """Read a YAML file. Error messages call it ``what``. Tags that name code are refused."""
     try:
         with open(path, "rb") as file:
             content = file.read(_LARGEST_FILE + 1)
@@ -28,7 +28,7 @@ def read_yaml(path: Path, what: str) -> Any:
         text = content.decode("utf-8")
     except FileNotFoundError:
         raise UserError(f"{path}: {what} does not exist") from None
-    except (OSError, ValueError) as error:  # not UTF-8, or no possible name of a file
+    except (OSError, ValueError) as error:  # not UTF-8, or not a valid file name
         raise UserError(f"{path}: {what} cannot be read ({error})") from None
     try:
         return parse_yaml(text)
@@ -37,25 +37,25 @@ def read_yaml(path: Path, what: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """The values of a text. Raises ValueError, with one line, for all that is not plain YAML of a sane extent."""
+    """Parse YAML text. Raises ValueError with a one-line message unless it is plain YAML within the limits."""
     try:
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
             if node is None:
                 return None
-            _extent(node, {})
+            _size_and_depth(node, {})
             return loader.construct_document(node)
         finally:
             loader.dispose()
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(" ".join(str(error).split())) from None
-    except (ArithmeticError, AttributeError, LookupError, TypeError):  # as PyYAML reads `!!int ''` and `!!bool maybe`
-        raise ValueError("a value is not what its tag says") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError):  # PyYAML on `!!int ''` and `!!bool maybe`
+        raise ValueError("a value does not match its tag") from None
 
 
 class _Loader(yaml.SafeLoader):
-    """Goes down no further than it must, so that it cannot be made to run out of stack."""
+    """Limits the depth of nesting while it parses, so that no input can overflow the stack."""
 
     _level = 0
 
@@ -68,23 +68,23 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def _extent(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
-    """How many values a node holds and how deep, aliases written out: a few lines of them can stand for billions."""
+def _size_and_depth(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
+    """Number of values in a node and its depth, with aliases expanded: a few lines can expand to billions of values."""
     if isinstance(node, yaml.ScalarNode):
         if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
-            raise ValueError(f"a number of {len(node.value)} characters")
+            raise ValueError(f"a number has {len(node.value)} characters, more than {_LONGEST_NUMBER}")
         return 1, 0
     if id(node) not in known:
         known[id(node)] = None
         pairs = node.value if isinstance(node, yaml.MappingNode) else [(each,) for each in node.value]
-        parts = [_extent(each, known) for pair in pairs for each in pair]
+        parts = [_size_and_depth(each, known) for pair in pairs for each in pair]
         known[id(node)] = 1 + sum(count for count, _ in parts), 1 + max((depth for _, depth in parts), default=0)
-    extent = known[id(node)]
-    if extent is None:
-        raise ValueError("a value that holds itself")
-    count, depth = extent
+    found = known[id(node)]
+    if found is None:
+        raise ValueError("a value contains itself")
+    count, depth = found
     if count > _MOST_VALUES:
-        raise ValueError(f"more than {_MOST_VALUES} values, aliases written out")
+        raise ValueError(f"more than {_MOST_VALUES} values with aliases expanded")
     if depth > _DEEPEST:
         raise ValueError(f"more than {_DEEPEST} levels")
-    return extent
+    return found

@@ -1,4 +1,4 @@
-"""Losses by name, on coarse logits."""
+"""Losses by name, computed on coarse logits."""
 
 from losspool.segmentation.losses.criterion import Criterion, LossResult
 from losspool.segmentation.losses.settings import LossConfig, parse_m

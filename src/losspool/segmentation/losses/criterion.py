@@ -1,4 +1,4 @@
-"""A loss of the table on coarse logits: value, prediction, and the weight of every pixel."""
+"""Any loss of the table on coarse logits: its value, the prediction and the weight of every pixel."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from losspool.segmentation.models import ALIGN_CORNERS, covered, enlarge
 
 @dataclass
 class LossResult:
-    """The loss of a batch, and what was found on the way, detached."""
+    """The loss of a batch, with detached by-products of its computation."""
 
     loss: Tensor
     prediction: Tensor
-    """(B, H, W): the arg-max at the labels' size."""
+    """(B, H, W): the arg-max of the logits at label resolution."""
     weights: Tensor
-    """(B, H, W): the weight of each pixel's cross-entropy in the loss, class weights and pixel factors included."""
+    """(B, H, W): the weight of each pixel's cross-entropy in the loss, including class weights and pixel factors."""
     stats: losspool.PoolingStats
-    """α, and how many pixels are valid and saturated."""
+    """α, and the numbers of valid and saturated pixels."""
 
 
 class Criterion(nn.Module):
-    """Coarse logits (B, C, h, w) and labels (B, H, W) to a loss, as the settings name it."""
+    """Computes the configured loss from coarse logits (B, C, h, w) and labels (B, H, W)."""
 
     class_weights: Tensor | None
 
     def __init__(
         self, settings: LossConfig, class_weights: NDArray[np.float64] | None = None, stride: int | None = None
     ) -> None:
-        """``class_weights`` belong to losses that have them; ``stride`` is the network's, see ``models.enlarge``."""
+        """``class_weights`` are None for losses without them. ``stride`` is the network's; see ``models.enlarge``."""
         super().__init__()
         self._settings, self._stride = settings, stride
         self._loss = loss_named(settings.name)
@@ -53,7 +53,7 @@ class Criterion(nn.Module):
         return self._loss.pooling is not None
 
     def forward(self, logits: Tensor, labels: Tensor, seeds: Sequence[int] = ()) -> LossResult:
-        """``seeds``, one per image, decide which pixels a loss takes that draws them."""
+        """``seeds``, one per image, are for losses that sample pixels."""
         keep = self._loss.keep_pixels
         target = labels if keep is None else keep(labels, self._settings, seeds)
         p, m = PLAIN_MEAN if self._loss.pooling is None else self._loss.pooling(self._settings)
@@ -91,6 +91,6 @@ class Criterion(nn.Module):
         return LossResult(loss, cast(Tensor, stats.prediction)[:, :height, :width], weights, stats)
 
     def _weight_of(self, labels: Tensor) -> Tensor:
-        """(B, H, W): the class weight of every pixel; any for void."""
+        """(B, H, W): the class weight of every pixel; arbitrary for void pixels."""
         weights = cast(Tensor, self.class_weights)
         return weights[labels.long().clamp(max=len(weights) - 1)]

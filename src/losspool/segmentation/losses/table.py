@@ -1,7 +1,8 @@
-"""The table of losses: what each name means. To add a loss, add an entry.
+"""The table of losses by name. To add a loss, add an entry.
 
-Every loss pools a loss per pixel: the plain mean is p = ∞, the mean of the hardest pixels is p = 1. So all of them
-share one exact, strip-wise implementation and the same ``scope``; an entry says only what differs from the plain mean.
+Every loss pools per-pixel losses: p = ∞ is the plain mean, p = 1 the mean of the hardest pixels. All of them therefore
+share one exact, strip-wise implementation and the same ``scope``. An entry states only what differs from the plain
+mean.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loss:
-    """An entry of the table. Everything left out is as in the plain mean of the cross-entropy."""
+    """An entry of the table. The default is the plain mean of the cross-entropy."""
 
     pooling: Callable[[LossConfig], tuple[float, float | int]] | None = None
-    """p and m of loss max-pooling. A loss with a pooling has an α: pixels above it get the largest weight."""
+    """p and m of loss max-pooling. A loss with pooling has an α: pixels with a loss above it get the largest weight."""
     class_weights: Callable[[ClassIndex], NDArray[np.float64]] | None = None
-    """(C,): factors of the classes' losses, from the pixels of the training data."""
+    """(C,): a factor for the losses of each class, computed from the pixel counts of the training data."""
     pixel_loss: Callable[[Tensor, Tensor, LossConfig], Tensor] | None = None
-    """From logits (B, C, H, W) and labels (B, H, W) a loss per pixel, ≥ 0, in place of the cross-entropy. Void pixels
-    may hold anything. It needs the logits at full size, which costs memory."""
+    """Replaces the cross-entropy: maps logits (B, C, H, W) and labels (B, H, W) to per-pixel losses ≥ 0. Its values at
+    void pixels are ignored. It needs logits at full resolution, which costs memory."""
     keep_pixels: Callable[[Tensor, LossConfig, Sequence[int]], Tensor] | None = None
-    """From labels (B, H, W) and a seed per image the labels of the pixels to train on; the others become void."""
+    """Maps labels (B, H, W) and one seed per image to labels in which the pixels not trained on are void."""
 
 
 def inverse_frequency(index: ClassIndex) -> NDArray[np.float64]:
-    """1/(C·share of the valid pixels), so that the mean weight of a pixel is 1; 0 for classes that no image holds."""
+    """1/(C · share of the valid pixels), so that the mean weight of a pixel is 1; 0 for classes not in the data."""
     pixels = index.pixels.sum(0).astype(np.float64)
     present = pixels > 0
     frequency = pixels / pixels.sum() * present.sum()
@@ -48,9 +49,9 @@ def inverse_frequency(index: ClassIndex) -> NDArray[np.float64]:
 
 
 def median_frequency(index: ClassIndex) -> NDArray[np.float64]:
-    """The median frequency over the class's own (Eigen and Fergus, 2015); 0 for classes that no image holds.
+    """Median frequency divided by the class's frequency (Eigen and Fergus, 2015); 0 for classes not in the data.
 
-    A frequency is the class's pixels over all pixels of the images that hold it.
+    A class's frequency is its number of pixels divided by all pixels of the images that contain the class.
     """
     pixels = index.pixels.sum(0).astype(np.float64)
     present = pixels > 0
@@ -60,20 +61,20 @@ def median_frequency(index: ClassIndex) -> NDArray[np.float64]:
 
 
 def focal_loss(logits: Tensor, labels: Tensor, settings: LossConfig) -> Tensor:
-    """(1 - q)^γ times the cross-entropy, q the probability of the label (Lin et al., 2017)."""
+    """(1 - q)^γ times the cross-entropy, where q is the probability of the label (Lin et al., 2017)."""
     entropy = F.cross_entropy(
         logits, labels.long(), ignore_index=IGNORE, reduction="none", label_smoothing=settings.label_smoothing
     )
     label = labels.long().clamp(max=logits.shape[1] - 1)[:, None]
     likely = logits.log_softmax(1).gather(1, label).squeeze(1).exp()
-    # Not down to 0: for γ < 1 the slope of the power is infinite there.
+    # Clamp above 0: for γ < 1 the derivative of the power is infinite at 0.
     return (1 - likely).clamp(min=torch.finfo(likely.dtype).eps) ** settings.focal_gamma * entropy
 
 
 def random_pixels(labels: Tensor, settings: LossConfig, seeds: Sequence[int]) -> Tensor:
-    """``labels`` with all but m of each image's valid pixels made void (PixelNet, Bansal et al., 2016).
+    """Keep m random valid pixels of each image and make the others void (PixelNet, Bansal et al., 2016).
 
-    Drawn on the CPU from each image's own seed, so that the choice is the same on every device.
+    Pixels are drawn on the CPU from one seed per image, so that the choice is the same on every device.
     """
     kept, m = labels.clone(), settings.share
     for image, seed in zip(kept, seeds, strict=True):
@@ -93,13 +94,13 @@ LOSSES: dict[str, Loss] = {
     "focal": Loss(pixel_loss=focal_loss),
     "random_pixels": Loss(keep_pixels=random_pixels),
 }
-"""By the name that ``loss.name`` gives. An outside package's loss is named by its import path instead."""
+"""Keys are values of ``loss.name``. A loss of another package is named by its import path instead."""
 
 PLAIN_MEAN: tuple[float, float | int] = (math.inf, 1.0)
 
 
 def loss_named(name: str) -> Loss:
-    """The entry of ``LOSSES``, or what an import path leads to."""
+    """Look up a loss in ``LOSSES``, or import it by path."""
     if not is_import_path(name):
         return LOSSES[name]
     loss: Any = import_by_path(name, "loss")

@@ -1,4 +1,4 @@
-"""Trained networks on whole images: prediction, scores, evaluation, weight maps, export."""
+"""Inference with trained networks on whole images: prediction, evaluation, weight maps and export."""
 
 from losspool.segmentation.prediction.evaluation import (
     COUNTS,
@@ -13,7 +13,7 @@ from losspool.segmentation.prediction.pictures import heat_image, palette_image,
 from losspool.segmentation.prediction.predict_images import predict_run
 from losspool.segmentation.prediction.predictor import Predictor
 from losspool.segmentation.prediction.scoring import Scores, score
-from losspool.segmentation.prediction.sources import of_split
+from losspool.segmentation.prediction.sources import sources_of_split
 from losspool.segmentation.prediction.trained_run import Trained, TrainedRun, changed
 from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap
 
@@ -35,11 +35,11 @@ __all__ = [
     "iou",
     "iou_of_counts",
     "mean_of_present",
-    "of_split",
     "palette_image",
     "parse_size",
     "predict_run",
     "report_evaluation",
     "save_png",
     "score",
+    "sources_of_split",
 ]

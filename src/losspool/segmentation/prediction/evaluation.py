@@ -1,4 +1,4 @@
-"""Checkpoints of a run, scored on a split: a table for people, JSON for everything else."""
+"""Evaluates checkpoints of a run on a split: prints a table and writes JSON."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from losspool.segmentation.runs import RunFolder, source_commit
 
 FORMAT = 1
 COUNTS = ("hits", "labelled", "predicted")
-"""What ``per_image`` calls the rows of :func:`losspool.segmentation.prediction.metrics.class_counts`."""
+"""Keys in ``per_image`` for the rows of :func:`losspool.segmentation.prediction.metrics.class_counts`."""
 _NONE = "–"
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A number over several checkpoints: its mean, and its standard deviation with n - 1, as in the paper's tables."""
+    """Mean and sample standard deviation (n - 1) over checkpoints, as in the paper's tables."""
 
     mean: float
     std: float | None
@@ -58,25 +58,25 @@ class Evaluation:
     scores: dict[int, Scores]
     """By step."""
     commit: str | None
-    """Of losspool when it began: the source may change while it runs."""
+    """losspool's commit when the evaluation started: the source may change while it runs."""
 
     @property
     def summaries(self) -> list[dict[str, Any]]:
-        """mIoU, IoU per class and the like, of each checkpoint."""
+        """:meth:`Scores.summary` of each checkpoint."""
         return [scores.summary() for scores in self.scores.values()]
 
     def spread(self) -> Spread:
-        """Of the mIoU."""
+        """Mean and standard deviation of the mIoU."""
         return Spread.of([summary["miou"] for summary in self.summaries])
 
     def class_spreads(self) -> list[Spread | None]:
-        """Of each class's IoU; None for a class that occurs under no checkpoint."""
+        """Mean and standard deviation of each class's IoU; None for a class that never occurs."""
         columns = zip(*(summary["iou"] for summary in self.summaries), strict=True)
         present = [[value for value in column if value is not None] for column in columns]
         return [Spread.of(values) if values else None for values in present]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it; see docs/evaluation.md."""
+        """The content of the JSON file; see docs/evaluation.md."""
         mean, classes = self.spread(), self.class_spreads()
         checkpoints = zip(self.scores.items(), self.summaries, strict=True)
         return {
@@ -98,11 +98,11 @@ class Evaluation:
 
 
 def evaluate_run(run: TrainedRun, steps: Iterable[int], split: str, settings: EvaluateConfig) -> Evaluation:
-    """Score the checkpoints one after the other."""
+    """Score the checkpoints one by one."""
     config, dataset = run.config, run.dataset(split)
     found: dict[int, Scores] = {}
     commit = source_commit()
-    tell = WarnOnce()
+    warn = WarnOnce()
     for step in dict.fromkeys(steps):
         trained = run.load(step)
         check_classes(trained.classes, dataset)
@@ -112,13 +112,13 @@ def evaluate_run(run: TrainedRun, steps: Iterable[int], split: str, settings: Ev
             predict, every = trained.predictor(settings), range(len(dataset))
             found[step] = score(predict, dataset, every, lambda: None, config.data.skip_broken, done=advance)
         for error in found[step].broken or ():
-            tell(error)
+            warn(error)
     names = tuple(info.name for info in dataset.classes)
     return Evaluation(dataset.name, split, len(dataset), names, settings, config.data.zoom, found, commit)
 
 
 def report_evaluation(folder: RunFolder, evaluation: Evaluation) -> None:
-    """``losspool evaluate``: print the scores, and write them to the run's folder."""
+    """``losspool evaluate``: print the scores and write them to the run's folder."""
     output = Console(highlight=False)
     try:
         output.print(plain(heading(evaluation)), markup=False, soft_wrap=True)
@@ -126,13 +126,13 @@ def report_evaluation(folder: RunFolder, evaluation: Evaluation) -> None:
         looks = look_table(evaluation)
         if looks is not None:
             output.print("", looks, sep="\n")
-    finally:  # a folder that cannot be written must not hide the scores, nor a closed pipe lose them
+    finally:  # print first, in case the folder is read-only; write even if stdout is closed
         path = write_evaluation(folder, evaluation)
     output.print(plain(f"written: {path}"), markup=False, soft_wrap=True)
 
 
 def write_evaluation(folder: RunFolder, evaluation: Evaluation) -> Path:
-    """JSON in the run's folder, under a name that says what was evaluated. A line per entry, checkpoint and image."""
+    """Write JSON to the run's folder, named by :func:`evaluation_name`. One line per entry, checkpoint and image."""
     name = evaluation_name(evaluation.split, evaluation.settings, evaluation.scores)
     path = folder.path / f"{name}.json"
     lines = (f"{json.dumps(key)}: {_value(value)}" for key, value in evaluation.to_dict().items())
@@ -148,7 +148,7 @@ def _per_image(scores: Scores) -> list[dict[str, Any]]:
 
 
 def _value(value: Any) -> str:
-    """JSON in which every object of a list has a line of its own."""
+    """Encode as JSON, with each object of a list on its own line."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + ",\n".join(map(_value, value)) + "\n]"
     if isinstance(value, dict):
@@ -157,7 +157,7 @@ def _value(value: Any) -> str:
 
 
 def evaluation_name(split: str, settings: EvaluateConfig, steps: Iterable[int]) -> str:
-    """What an evaluation's file is called, without suffix."""
+    """The name of an evaluation's file, without suffix."""
     listed = list(map(str, steps))
     split = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in split)
     parts = ["evaluation", split, settings.tiling]
@@ -165,13 +165,13 @@ def evaluation_name(split: str, settings: EvaluateConfig, steps: Iterable[int]) 
         parts.append("x".join(map(str, settings.scales)))
     if settings.flip:
         parts.append("flip")
-    # Many steps would make a name that no file may have.
+    # Listing many steps would exceed the length limit of file names.
     parts.append("+".join(listed) if len(listed) <= 8 else f"{listed[0]}..{listed[-1]}")
     return "-".join(parts)
 
 
 def score_table(evaluation: Evaluation) -> Table:
-    """A row per class and the mean: IoU in percent, a column per checkpoint, mean ± std if there are several."""
+    """IoU in percent: one row per class and one for the mean, one column per checkpoint, and mean ± std if several."""
     several = len(evaluation.scores) > 1
     table = _table("class", evaluation.scores)
     if several:
@@ -186,7 +186,7 @@ def score_table(evaluation: Evaluation) -> Table:
 
 
 def look_table(evaluation: Evaluation) -> Table | None:
-    """Of generated scenes: the share of a look's pixels that were found. None for other data."""
+    """For generated scenes, the recall of each look's pixels; None for other data."""
     recalls = [summary.get("recall_per_look") for summary in evaluation.summaries]
     if recalls[0] is None:
         return None
@@ -205,10 +205,10 @@ def _table(what: str, steps: Iterable[int]) -> Table:
 
 
 def heading(evaluation: Evaluation) -> str:
-    """What was evaluated, and how."""
+    """One line with the dataset, the number of images and the settings."""
     settings = evaluation.settings
     passes = f", scales {', '.join(map(str, settings.scales))}" if settings.scales != (1.0,) else ""
-    passes += ", flipped too" if settings.flip else ""
+    passes += ", flip" if settings.flip else ""
     skipped = max(len(scores.broken or ()) for scores in evaluation.scores.values())
     images = f"{evaluation.images} images" + (f" ({skipped} of them skipped)" if skipped else "")
     return f"{evaluation.dataset}: {images}, tiling {settings.tiling}{passes}, IoU in %"

@@ -1,4 +1,4 @@
-"""A trained network as one file that runs without this package, checked against the network."""
+"""Exports a trained network to one file that runs without this package, and checks it against the network."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from losspool.segmentation.prediction.trained_run import Trained
 SUFFIXES = (".onnx", ".pt2")
 INPUT, OUTPUT = "images", "logits"
 TOLERANCE, RELATIVE = 1e-3, 1e-4
-"""How far logits may be off: this much, or this share of the largest; float32 alone costs about 1e-5 of that."""
+"""Tolerance for logits: absolute, or relative to the largest. float32 rounding alone causes about 1e-5 relative."""
 _NEEDED = ("onnx", "onnxscript", "onnxruntime")
 _EXAMPLE = (2, 129, 193)
-"""Batch, height and width to trace with: none is one, and no two are equal, so none is taken for a constant."""
+"""Batch, height and width to trace with. None is 1 and all differ, so the tracer takes none of them for a constant."""
 _OTHER = (1, 98, 145)
-"""What is checked beside it where the size is free."""
+"""A second shape to check if the size is dynamic."""
 
 Runner = Callable[[Tensor], Tensor]
 
 
 class Exported(nn.Module):
-    """uint8 RGB images (B, H, W, 3), as they are read, to logits (B, C, H, W): preprocessing and enlargement inside."""
+    """Maps uint8 RGB images (B, H, W, 3) to logits (B, C, H, W). Includes preprocessing and upsampling."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -45,14 +45,14 @@ class Exported(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         batch, height, width, channels = images.shape
-        # As one long row, so that no height could be taken for the channels.
+        # As one long row, so that a height of 3 cannot be mistaken for the channels.
         row = images.reshape(batch, 1, height * width, channels)
         ready = self._preprocessing.apply(row).view(batch, channels, height, width)
         return enlarge(cast(Tensor, self.network(ready)).float(), (height, width), self._stride)
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """Height and width.
+    """Parse height and width.
 
     >>> parse_size("512,1024")
     (512, 1024)
@@ -69,8 +69,8 @@ def parse_size(text: str) -> tuple[int, int]:
 def export_run(trained: Trained, path: Path, size: tuple[int, int] | None = None) -> float:
     """Write ``path`` (.onnx or .pt2) and return the largest difference between its logits and the network's.
 
-    Without ``size`` the file takes images of any size and number; with it one image of that height
-    and width. If the file does not compute what the network computes, it is not left behind.
+    Without ``size`` the file accepts batches of any size and images of any height and width. With it, the file accepts
+    one image of that height and width. If its logits differ from the network's, the file is not written.
     """
     if path.suffix not in SUFFIXES:
         raise UserError(f"{path}: an exported model ends in {' or '.join(SUFFIXES)}")
@@ -84,15 +84,15 @@ def export_run(trained: Trained, path: Path, size: tuple[int, int] | None = None
     with replacing(path) as partial, torch.no_grad(), _quiet():
         try:
             content = write(network, _images(shapes[0]), size is None, _description(trained))
-        except Exception as error:  # the tracer raises whatever the model's code leads it to
-            told = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise UserError(f"{trained.model.spec.name}: the model cannot be exported ({told})") from error
+        except Exception as error:  # tracing the model's code may raise anything
+            problem = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise UserError(f"{trained.model.spec.name}: the model cannot be exported ({problem})") from error
         partial.write_bytes(content)
         return _check(load(partial.read_bytes()), network, shapes, path)
 
 
 def _check(run: Runner, network: Exported, shapes: list[tuple[int, int, int]], path: Path) -> float:
-    """The largest difference over random images; arg-max follows where its margin is more than twice that."""
+    """Largest difference over random images. The arg-max agrees wherever its margin exceeds twice this difference."""
     largest = 0.0
     for shape in shapes:
         images = _images(shape)
@@ -100,10 +100,10 @@ def _check(run: Runner, network: Exported, shapes: list[tuple[int, int, int]], p
         found = run(images)
         tolerance = max(TOLERANCE, RELATIVE * wanted.abs().max().item())
         difference = (found - wanted).abs().max().item() if found.shape == wanted.shape else float("nan")
-        if not difference <= tolerance:  # also where it is not a number
+        if not difference <= tolerance:  # also true for NaN
             raise UserError(
-                f"{path}: not written, because its logits for images of {shape[1]}×{shape[2]} are "
-                f"{difference:.3g} off the network's, more than {tolerance:.3g}"
+                f"{path}: not written, because its logits for images of {shape[1]}×{shape[2]} differ from the "
+                f"network's by {difference:.3g}, more than {tolerance:.3g}"
             )
         largest = max(largest, difference)
     return largest
@@ -126,9 +126,9 @@ def _write_onnx(network: Exported, example: Tensor, free: bool, description: str
 
 
 def _load_onnx(content: bytes) -> Runner:
-    onnxruntime = import_module("onnxruntime")  # not everyone has it
+    onnxruntime = import_module("onnxruntime")  # an optional dependency
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors alone
+    options.log_severity_level = 3  # errors only
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     return lambda images: torch.from_numpy(session.run([OUTPUT], {INPUT: images.numpy()})[0])
 
@@ -150,7 +150,7 @@ def _load_program(content: bytes) -> Runner:
 
 
 def _description(trained: Trained) -> str:
-    """What a user of the file must know, as JSON inside of it."""
+    """JSON metadata stored in the file: input, output, classes, zoom, model and step."""
     facts: dict[str, Any] = {
         "input": "uint8 RGB (B, H, W, 3)",
         "output": "float32 logits (B, C, H, W)",
@@ -169,7 +169,7 @@ def _images(shape: tuple[int, int, int]) -> Tensor:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporters say: of packages that are absent, of their own deprecations, of graphs that failed."""
+    """Silence the exporters, which report missing packages, their own deprecations and failed graphs."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

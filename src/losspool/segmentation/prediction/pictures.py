@@ -1,4 +1,4 @@
-"""Predictions and weights as pictures."""
+"""Images of predictions and loss weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image
 from losspool.segmentation.base import replacing
 from losspool.segmentation.data import LABEL_IDS, ClassInfo, Pixels
 
-# Every 17th of viridis' 256 colours (van der Walt and Smith, 2015): equal steps of it look equally far apart.
+# Every 17th of viridis' 256 colours (van der Walt and Smith, 2015), which is perceptually uniform.
 _VIRIDIS = """
 440154 481a6c 472f7d 414487 39568c 31688e 2a788e 23888e 1f988b 22a884 35b779 54c568 7ad151 a5db36 d2e21b fde725
 """
@@ -20,7 +20,7 @@ _ANCHORS = np.array([list(bytes.fromhex(color)) for color in _VIRIDIS.split()], 
 
 
 def palette_image(labels: Pixels, classes: Sequence[ClassInfo]) -> Image.Image:
-    """Labels as a palette picture in the classes' colours; void is black."""
+    """Labels as a palette image in the classes' colours; void is black."""
     colors = np.zeros((256, 3), np.uint8)
     colors[: len(classes)] = [info.color for info in classes]
     image = Image.fromarray(labels)
@@ -34,17 +34,17 @@ def index_image(labels: Pixels) -> Image.Image:
 
 
 def cityscapes_image(labels: Pixels) -> Image.Image:
-    """Labels of Cityscapes' 19 classes as the ids that its benchmark wants."""
+    """Labels of Cityscapes' 19 classes as the label ids that its benchmark expects."""
     return Image.fromarray(np.array(LABEL_IDS, np.uint8)[labels])
 
 
 def overlay_image(image: Image.Image, labels: Pixels, classes: Sequence[ClassInfo]) -> Image.Image:
-    """The classes' colours, half transparent, over the image."""
+    """The class colours, blended half and half with the image."""
     return Image.blend(image, palette_image(labels, classes).convert("RGB"), 0.5)
 
 
 def heat_image(values: NDArray[np.floating], top: float, void: NDArray[np.bool_]) -> Image.Image:
-    """Values from 0 to ``top`` in the colours of viridis, dark to bright; black where void."""
+    """Values from 0 to ``top`` in viridis, dark to bright; void is black."""
     place = np.clip(values / top, 0, 1) * (len(_ANCHORS) - 1)
     channels = [np.interp(place, np.arange(len(_ANCHORS)), _ANCHORS[:, channel]) for channel in range(3)]
     colors = np.stack(channels, axis=-1).round().astype(np.uint8)  # (H, W) -> (H, W, 3)
@@ -53,11 +53,11 @@ def heat_image(values: NDArray[np.floating], top: float, void: NDArray[np.bool_]
 
 
 def heat_overlay(image: Image.Image, heat: Image.Image) -> Image.Image:
-    """The heat, half transparent, over the image in grey, so that its own colours do not mix in."""
+    """The heat map, blended half and half with the image in grey, so that the image's colours do not mix in."""
     return Image.blend(image.convert("L").convert("RGB"), heat, 0.5)
 
 
 def save_png(image: Image.Image, path: Path) -> None:
-    """Whole or not at all."""
+    """Write a PNG file atomically."""
     with replacing(path) as partial:
         image.save(partial, format="PNG")

@@ -1,9 +1,9 @@
-"""Predictions of any images, written as pictures below one folder."""
+"""Predicts images and writes the predictions as PNG files to one folder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from os.path import exists, isdir  # unlike pathlib's they say no of what cannot be a path
+from os.path import exists, isdir  # unlike pathlib's, they return False for an invalid path
 from pathlib import Path
 
 from PIL import Image
@@ -22,26 +22,26 @@ from losspool.segmentation.prediction.pictures import (
     save_png,
 )
 from losspool.segmentation.prediction.predictor import Predictor
-from losspool.segmentation.prediction.sources import Source, of_files, of_split, with_labels
+from losspool.segmentation.prediction.sources import Source, sources_of_files, sources_of_split, with_labels
 from losspool.segmentation.prediction.trained_run import TrainedRun
-from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap, weigher_of, weight_table, weight_words
+from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap, weigher_of, weight_summary, weight_table
 
 SUFFIXES = {"index": "_index", "palette": "_palette", "overlay": "_overlay", "cityscapes": "_labelIds"}
-"""What follows the image's name in that of a picture. None ends like another, so no two pictures share a name."""
+"""Suffix of each format's file name. No suffix ends with another, so no two files share a name."""
 _HEAT, _HEAT_OVERLAY = "_weights", "_weights-overlay"
 
 
 def parse_formats(given: Sequence[str], classes: Sequence[ClassInfo], weights: bool) -> list[str]:
-    """Formats from options that may be repeated or hold a list."""
+    """Parse the formats from options, each with one format or a comma-separated list."""
     formats = list(dict.fromkeys(part.strip() for text in given for part in text.split(",")))
     for name in formats:
         if name not in SUFFIXES:
             raise UserError(f"a format is one of {', '.join(SUFFIXES)}, got {name!r}")
     if "cityscapes" in formats:
         if [info.name for info in classes] != [info.name for info in cityscapes.CLASSES]:
-            raise UserError("the format 'cityscapes' needs a network of Cityscapes' 19 classes, this one has others")
+            raise UserError("the format 'cityscapes' needs a network of Cityscapes' 19 classes, got other classes")
         if len(formats) > 1 or weights:
-            raise UserError("the format 'cityscapes' must be alone: the benchmark wants one file per image")
+            raise UserError("the format 'cityscapes' must be alone: the benchmark expects one file per image")
     return formats
 
 
@@ -60,25 +60,26 @@ def predict_run(
     """``losspool predict``. Returns whether every image could be read.
 
     Args:
-        run: whose network predicts, from its ``checkpoint``.
-        settings: tiles, scales and flips.
-        out: the folder for the pictures.
-        formats: keys of ``SUFFIXES``; palette and overlay if None.
-        source: an image or a folder of images; without it images of the run's own data.
-        split: of the run's data (default: its validation split); with ``source``, where to look for its labels.
-        names: only these images of the split.
-        weights: also write loss-weight maps, of images that have a label.
+        run: the trained run.
+        checkpoint: ``last``, ``best`` or a step.
+        settings: tiling, scales and flip.
+        out: the output folder.
+        formats: keys of ``SUFFIXES`` (default: palette and overlay).
+        source: an image or a folder of images (default: images of the run's own data).
+        split: split of the run's data (default: validation). With ``source``, the split with its labels.
+        names: predict only these images of the split.
+        weights: also write loss-weight maps; every image needs a label.
     """
     if source is None and split is None and not names:
-        raise UserError("name an image or a folder, or images of the run's own data with --split and --name")
+        raise UserError("pass an image or a folder, or images of the run's own data with --split and --name")
     if source is not None and (names or (split is not None and not weights)):
-        raise UserError(f"either {source}, or images of the run's own data with --split and --name")
+        raise UserError(f"pass either {source}, or images of the run's own data with --split and --name")
     trained, data = run.load_one(checkpoint), run.config.data
     kinds = parse_formats(formats or ["palette", "overlay"], trained.classes, weights)
     if source is None:
-        sources = of_split(run.dataset(split or data.val, trained.classes), names or [], weights)
+        sources = sources_of_split(run.dataset(split or data.val, trained.classes), names or [], weights)
     else:
-        sources = of_files(source, out)
+        sources = sources_of_files(source, out)
         if weights:
             splits = [split] if split else [data.val, data.train]
             sources = with_labels(sources, [run.dataset(each, trained.classes) for each in splits])
@@ -87,7 +88,7 @@ def predict_run(
     output = Console(highlight=False)
 
     def show(name: str, found: WeightMap) -> None:
-        output.print(plain(weight_words(name, found)), markup=False, soft_wrap=True)
+        output.print(plain(weight_summary(name, found)), markup=False, soft_wrap=True)
         output.print(weight_table(found, trained.classes), "")
 
     faults = predict_images(predict, sources, out, kinds, trained.classes, weigh, show)
@@ -108,9 +109,9 @@ def predict_images(
     weigh: Weigher | None = None,
     show: Callable[[str, WeightMap], None] = lambda name, found: None,
 ) -> list[str]:
-    """Write every picture of every image. Returns what is wrong with images that cannot be read.
+    """Predict every image and write its files. Returns an error message for each image that cannot be read.
 
-    ``show`` is called with the name and the weights of each image, where ``weigh`` makes them.
+    With ``weigh``, ``show`` is called with the name and the weight map of each image.
     """
     suffixes = [SUFFIXES[name] for name in formats] + ([_HEAT, _HEAT_OVERLAY] if weigh else [])
     _check_targets(sources, out, suffixes)
@@ -152,15 +153,15 @@ def _picture(name: str, image: Image.Image, labels: Pixels, classes: Sequence[Cl
 
 
 def _target(out: Path, source: Source, suffix: str) -> Path:
-    """Where a picture goes: below ``out``, whatever the name holds and wherever links in ``out`` lead."""
+    """The path of an output file, always inside ``out``, whatever the image's name and the links in ``out``."""
     path = out / f"{source.name}{suffix}.png"
     if not path.parent.resolve().is_relative_to(out.resolve()):
-        raise UserError(f"{plain(source.name)}: its predictions would not lie in {out}")
+        raise UserError(f"{plain(source.name)}: its predictions would be outside {out}")
     return path
 
 
 def _check_targets(sources: Sequence[Source], out: Path, suffixes: Sequence[str]) -> None:
-    """Before anything is computed: every picture lies in ``out``, and none takes the place of an image."""
+    """Check before computing anything that every output file is inside ``out`` and none overwrites an image."""
     if exists(out) and not isdir(out):
         raise UserError(f"{out}: a file is in the way of the folder for the predictions")
     images = {source.path.resolve() for source in sources if source.path}
@@ -168,4 +169,4 @@ def _check_targets(sources: Sequence[Source], out: Path, suffixes: Sequence[str]
         for suffix in suffixes:
             path = _target(out, source, suffix)
             if path.parent.resolve() / path.name in images:
-                raise UserError(f"{path}: a prediction would take the place of an image; name another folder")
+                raise UserError(f"{path}: a prediction would overwrite an image; pass another folder with --out")

@@ -1,4 +1,4 @@
-"""Whole images through a trained network, tile by tile and strip by strip."""
+"""Predicts whole images with a trained network, tile by tile and strip by strip."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from losspool.segmentation.models import Preprocessing
 from losspool.segmentation.prediction.tiling import tiles
 
 _ROWS = 64
-"""Rows of averaged probabilities whose arg-max is taken at once: few enough to stay in the cache."""
+"""Rows of averaged probabilities per arg-max, few enough to stay in the cache."""
 
 
 class Predictor:
-    """A trained network for images of any size. It never holds more at full size than a tile's logits.
+    """Predicts images of any size. It never holds more than one tile's logits at full resolution.
 
     Args:
-        network: a module in evaluation mode, on ``device``: images (B, 3, H, W) to logits (B, C, h, w).
-        preprocessing: the network's.
-        stride: the network's, if its cells are of so many pixels; None where all that is known is that its logits
-            are of the whole image.
-        zoom: the scale at which it saw images in training.
-        config: tiles, scales and flips.
-        device: where to compute.
+        network: maps images (B, 3, H, W) to logits (B, C, h, w); a module in evaluation mode on ``device``.
+        preprocessing: the network's preprocessing.
+        stride: pixels per logit cell; None if unknown, then the logits are taken to span the whole image.
+        zoom: the scale of images in training.
+        config: tiling, scales and flip.
+        device: the device to compute on.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Predictor:
 
     @property
     def single_pass(self) -> bool:
-        """Whether an image goes through the network once, in one piece and as large as in training."""
+        """Whether an image takes a single forward pass, untiled and at the training scale."""
         return self._config.tiling == "none" and self._config.scales == (1.0,) and not self._config.flip
 
     @torch.no_grad()
@@ -66,19 +65,19 @@ class Predictor:
 
     @torch.no_grad()
     def logits(self, image: Image.Image) -> Tensor:
-        """(1, C, H, W): of the whole image, in one pass."""
+        """(1, C, H, W): the logits of the whole image from one pass."""
         return torch.cat([logits.clone() for _, logits in self._strips(image)], 1)[None]
 
     def _labels(self, part: Image.Image) -> Pixels:
-        """(H, W): of a tile. A function of its own, so that nothing of a tile outlives it."""
+        """(H, W): the labels of a tile. A separate function, so that a tile's memory is freed before the next."""
         out = np.empty((part.height, part.width), np.uint8)
         for rows, scores in self._scores(part):
-            # Along with the maximum, because argmax alone takes four times as long on a CPU.
+            # max() instead of argmax(), which takes four times as long on a CPU.
             out[rows] = scores.max(0).indices.to(torch.uint8).cpu().numpy()  # (C, rows, W) -> (rows, W)
         return out
 
     def _scores(self, part: Image.Image) -> Iterator[tuple[slice, Tensor]]:
-        """Strips of rows: the logits (C, rows, W); of several passes, the sum of their probabilities."""
+        """Yield strips of rows with their logits (C, rows, W); with several passes, the sum of their probabilities."""
         flips = (False, True) if self._config.flip else (False,)
         passes = [(scale, flip) for scale in self._config.scales for flip in flips]
         if len(passes) == 1:
@@ -95,13 +94,13 @@ class Predictor:
             yield slice(first, first + _ROWS), total[:, first : first + _ROWS]
 
     def _strips(self, part: Image.Image, scale: float = 1.0, flip: bool = False) -> Iterator[tuple[slice, Tensor]]:
-        """One pass: strips of the part's rows, and their logits (C, rows, W)."""
+        """Run one pass. Yields strips of rows with their logits (C, rows, W)."""
         coarse, cells = self._pass(part, scale, flip)
         for rows, logits in enlarged_strips(coarse, (part.height, part.width), cells):
             yield rows, logits.flip(2) if flip else logits
 
     def _pass(self, part: Image.Image, scale: float, flip: bool) -> tuple[Tensor, tuple[float, float] | None]:
-        """Coarse logits (1, C, h, w), and how many of their cells the part spans."""
+        """Coarse logits (1, C, h, w), and the number of their cells that the part spans."""
         zoom = scale * self._zoom
         if zoom != 1:
             resized = (max(round(part.width * zoom), 1), max(round(part.height * zoom), 1))
@@ -109,7 +108,7 @@ class Predictor:
         pixels = torch.from_numpy(np.array(part)).to(self.device)  # (H, W, 3)
         if flip:
             pixels = pixels.flip(1)
-        # As one long row: an image three pixels high could be read as one with the channels first.
+        # As one long row: an image three pixels high could be mistaken for channels-first.
         ready = self._preprocessing.apply(pixels.reshape(1, 1, -1, 3)).view(1, 3, part.height, part.width)
         coarse = self._network(ready)
         assert isinstance(coarse, Tensor)

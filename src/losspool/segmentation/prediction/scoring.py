@@ -1,4 +1,4 @@
-"""Predictions against labels: counts over a split, and the scores that follow."""
+"""Compares predictions with labels: counts over a split, and scores computed from them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from losspool.segmentation.prediction.metrics import class_counts, confusion, io
 
 @dataclass
 class Scores:
-    """Counts over a split; adding the counts of two halves gives the counts of the whole."""
+    """Counts over a split. The counts of disjoint parts add up."""
 
     matrix: NDArray[np.int64]
     """(C, C): row = label, column = prediction."""
     looks: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
-    """(L, 2): of each look, the pixels found and the pixels there are. Only some datasets have looks."""
+    """(L, 2): correct pixels and all pixels of each look. Only some datasets have looks."""
     look_names: Sequence[str] = ()
     broken: list[BrokenFileError] | None = None
-    """What is wrong with the images that were left out; None where a broken one is an error."""
+    """Errors of the images that were skipped; None if a broken image is an error."""
     per_image: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    """(3, C) of each image by its name, see :func:`class_counts`: the IoU of any of the images follows from these."""
+    """(3, C) per image name, see :func:`class_counts`. The IoU of any subset of images can be computed from these."""
 
     def summary(self) -> dict[str, Any]:
-        """As metrics.jsonl holds it: IoU (None where a class does not occur), and how many pixels the classes have."""
+        """The entries in metrics.jsonl: mIoU, IoU per class (None if it does not occur), and pixels per class."""
         if not self.matrix.any():
             raise UserError("no pixel of the split has a label, so there is nothing to score")
         found: dict[str, Any] = {
@@ -60,8 +60,8 @@ def score(
 ) -> Scores:
     """Predict the images at ``indices`` and count.
 
-    ``watch`` is called before each, and now and then while it is waited for; it may raise to stop. ``done`` is called
-    after each.
+    ``watch`` is called before each image and regularly while waiting for it; it may raise to stop. ``done`` is called
+    after each image.
     """
     classes = len(dataset.classes)
     names = dataset.look_names if isinstance(dataset, HasLooks) else ()
@@ -72,7 +72,7 @@ def score(
         pair = try_pair(dataset, index)
         if isinstance(pair, BrokenFileError):
             return pair
-        # The looks at once: a generated scene that is no longer cached would be drawn again for them.
+        # Read the looks now: once a generated scene has left the cache, they would need it to be drawn again.
         return dataset.names[index], *pair, dataset.looks(index) if isinstance(dataset, HasLooks) else None
 
     for each in in_threads(read, indices, ahead=2, watch=watch):

@@ -1,4 +1,4 @@
-"""The paper's ways to cut a wide image into tiles, and which tile decides which column."""
+"""The paper's tilings of wide images, and which tile each column is predicted by."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OVERLAP = 200
 
 @dataclass(frozen=True)
 class Tile:
-    """Columns ``left … right`` are predicted together; those of ``first … last`` are kept."""
+    """Columns ``left … right`` are predicted together; columns ``first … last`` are kept."""
 
     left: int
     right: int
@@ -24,11 +24,11 @@ class Tile:
 
 
 def tiles(width: int, tiling: str) -> list[Tile]:
-    """Tiles of full height whose kept columns partition the image.
+    """Full-height tiles whose kept columns partition the image.
 
-    ``efficient``: five side by side. ``optimized``: five equal ones of ⌈(W + 800)/5⌉ columns that
-    overlap by 200; of an overlap the left tile decides the first half and the right one the second.
-    Images too narrow for five get fewer.
+    ``none``: one tile. ``efficient``: five tiles side by side. ``optimized``: five equal tiles of ⌈(W + 800)/5⌉
+    columns that overlap by 200; the left tile keeps the first half of an overlap, the right tile the second. Images
+    that are too narrow for five tiles get fewer.
 
     >>> [(tile.left, tile.right, tile.first, tile.last) for tile in tiles(2048, "optimized")][-2:]
     [(1110, 1680, 1210, 1579), (1478, 2048, 1579, 2048)]
@@ -40,7 +40,7 @@ def tiles(width: int, tiling: str) -> list[Tile]:
         return [Tile(left, right, left, right) for left, right in pairwise(edges)]
     if tiling == "optimized":
         size = min(math.ceil((width + (COUNT - 1) * OVERLAP) / COUNT), width)
-        # Rounding up makes the five reach up to four columns too far: the last ones move left, to the end.
+        # Rounding up makes the tiles extend up to four columns too far, so the last ones move left.
         starts = sorted({max(min(place * (size - OVERLAP), width - size), 0) for place in range(COUNT)})
         halves = [(right + left + size) // 2 for left, right in pairwise(starts)]
         kept = pairwise([0, *halves, width])

@@ -1,4 +1,4 @@
-"""A run whose network is used: what evaluation, prediction and export start from."""
+"""Loads a trained run for evaluation, prediction and export."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from losspool.segmentation.runs import RunFolder, checkpoint_path, chosen_steps,
 
 @dataclass(frozen=True)
 class Trained:
-    """A network with its trained weights, and what it was trained on."""
+    """A network with its trained weights, config and classes."""
 
     model: Model
     config: Config
@@ -28,7 +28,7 @@ class Trained:
     step: int
 
     def predictor(self, settings: EvaluateConfig) -> Predictor:
-        """The network behind a function from images to labels, on the accelerator if there is one."""
+        """A function that maps images to labels, on the GPU if there is one."""
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         spec, module = self.model.spec, self.model.module.to(device)
 
@@ -41,27 +41,27 @@ class Trained:
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """The folder of a run, with its config loaded. Runs may come from elsewhere: code is trusted by name only."""
+    """A run's folder and config. Runs may be untrusted: code of other packages must be trusted by name."""
 
     folder: RunFolder
     config: Config
     trusted: Collection[str] = ()
-    """Import paths of networks and datasets that the user trusts."""
+    """Import paths of networks, datasets and losses that the user trusts."""
 
     @classmethod
     def open(cls, path: Path, trusted: Collection[str] = ()) -> TrainedRun:
-        """The run in a folder that exists."""
+        """Open the run in an existing folder."""
         folder = RunFolder(existing_folder(path, "the run's folder"))
         if not folder.config.is_file():
             raise UserError(f"{path}: not the folder of a run (it has no config.yaml)")
         return cls(folder, load_config(folder.config), trusted)
 
     def steps(self, wanted: str) -> list[int]:
-        """The steps of the checkpoints that are ``last``, ``best`` or listed such as ``500,1000``."""
+        """Parse ``last``, ``best`` or steps such as ``500,1000``; see :func:`chosen_steps`."""
         return chosen_steps(self.folder, wanted)
 
     def dataset(self, split: str, classes: tuple[ClassInfo, ...] | None = None) -> Dataset:
-        """A split of the run's data; an error if its classes are not ``classes``, the network's."""
+        """Open a split of the run's data. Raises ``UserError`` if its classes differ from the network's ``classes``."""
         check_trusted(self.folder.config, "dataset", self.config.data.name, self.trusted)
         dataset = self.config.data.open(split)
         if classes is not None:
@@ -69,7 +69,7 @@ class TrainedRun:
         return dataset
 
     def load(self, step: int) -> Trained:
-        """The network of a checkpoint."""
+        """Load the network of a checkpoint."""
         path, config = checkpoint_path(self.folder.checkpoints, step), self.config
         content = read_checkpoint(path)
         with fitting(path, "its own model"):
@@ -77,8 +77,8 @@ class TrainedRun:
         check_trusted(path, "model", spec.name, (*self.trusted, unet.BUILD))
         if spec.name != config.model.name or (not spec.by_path and spec.output_stride != config.model.output_stride):
             raise UserError(
-                f"{path}: a checkpoint of another model: it is of {_model(spec.name, spec.output_stride)}, "
-                f"the run of {_model(config.model.name, None if spec.by_path else config.model.output_stride)}"
+                f"{path}: a checkpoint of another model: it holds {_model(spec.name, spec.output_stride)}, "
+                f"the run uses {_model(config.model.name, None if spec.by_path else config.model.output_stride)}"
             )
         with fitting(path, "its own model"):
             step, classes = int(content["step"]), tuple(map(ClassInfo.of, content["classes"]))
@@ -90,15 +90,15 @@ class TrainedRun:
         return Trained(model, config, classes, step)
 
     def load_one(self, checkpoint: str) -> Trained:
-        """The network of the one checkpoint that is ``last``, ``best`` or a step."""
+        """Load the network of one checkpoint: ``last``, ``best`` or a step."""
         steps = self.steps(checkpoint)
         if len(steps) != 1:
-            raise UserError(f"one checkpoint is needed, got {checkpoint!r}")
+            raise UserError(f"checkpoint must be a single one, got {checkpoint!r}")
         return self.load(steps[0])
 
 
 def changed(settings: EvaluateConfig, *, tiling: str | None, scales: str | None, flip: bool | None) -> EvaluateConfig:
-    """The run's settings, except for those that the command names."""
+    """The run's settings, overridden by the command's options."""
     wanted: dict[str, Any] = {"tiling": tiling, "flip": flip}
     if scales is not None:
         try:

@@ -1,4 +1,4 @@
-"""Where the loss looks: the weight that a run's loss gives to every pixel of an image with a label."""
+"""Weight maps: the weight that a run's loss gives to each pixel of a labelled image."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from losspool.segmentation.prediction.trained_run import TrainedRun
 
 @dataclass(frozen=True)
 class WeightMap:
-    """The weights of an image's pixels, and what is to be said about them."""
+    """The loss weights of an image's pixels, with the statistics of the loss."""
 
     weights: NDArray[np.float32]
-    """(H, W): the weight times the number of valid pixels, so that in the plain mean it is 1; 0 where void."""
+    """(H, W): the weight times the number of valid pixels, so that the plain mean has 1 everywhere; 0 where void."""
     label: Pixels
     prediction: Pixels
-    """(H, W): the arg-max of the pass through the network that the weights come from."""
+    """(H, W): the arg-max of the forward pass that the weights come from."""
     alpha: float | None
     """None for a loss that does not pool."""
     saturated: float | None
-    """The share of the valid pixels that have the largest weight there can be; None for a loss that does not pool."""
+    """The share of valid pixels with the largest possible weight; None for a loss that does not pool."""
 
     @property
     def void(self) -> NDArray[np.bool_]:
@@ -42,11 +42,11 @@ class WeightMap:
 
     @property
     def top(self) -> float:
-        """The end of the colour scale: the largest weight, at least 2, so that the plain mean is in the middle."""
+        """The top of the colour scale: the largest weight, but at least 2, which puts the plain mean in the middle."""
         return max(float(self.weights.max(initial=0)), 2.0)
 
     def shares(self, classes: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(C,) each: the classes' shares of the valid pixels, and of the weight."""
+        """(C,) and (C,): each class's share of the valid pixels, and of the weight."""
         valid = ~self.void
         labels = self.label[valid]
         pixels = np.bincount(labels, minlength=classes)
@@ -55,17 +55,17 @@ class WeightMap:
 
 
 class Weigher:
-    """A run's loss on whole images."""
+    """Computes the weight maps of a run's loss for whole images."""
 
     def __init__(self, loss: LossConfig, weights: NDArray[np.float64] | None, predict: Predictor) -> None:
-        """``weights`` are the classes', of the losses that have them."""
+        """``weights`` are the class weights; None for losses without them."""
         self._predict = predict
-        # An image by itself: a loss that pools over processes would wait for the others.
+        # Pool each image by itself: with scope="global" the loss would wait for the other processes.
         self._criterion = Criterion(replace(loss, scope="image"), weights).to(predict.device)
 
     @torch.no_grad()
     def __call__(self, image: Image.Image, label: Pixels, seed: int) -> WeightMap:
-        """``seed`` decides which pixels a loss takes that draws them."""
+        """``seed`` is for losses that sample pixels."""
         labels = torch.from_numpy(label.copy())[None].to(self._predict.device)
         result = self._criterion(self._predict.logits(image), labels, [seed])
         valid = int((label != IGNORE).sum())
@@ -77,13 +77,13 @@ class Weigher:
         return WeightMap(weights, label, prediction, alpha.item(), saturated.item() / max(valid, 1))
 
     def with_prediction(self, image: Image.Image, label: Pixels, seed: int) -> tuple[Pixels, WeightMap]:
-        """What the predictor says of the image, and the weights: by one pass where the predictor takes one."""
+        """The prediction and the weight map, from one forward pass if the predictor needs only one."""
         found = self(image, label, seed)
         return found.prediction if self._predict.single_pass else self._predict(image), found
 
 
 def weigher_of(run: TrainedRun, predict: Predictor) -> Weigher:
-    """Of a trained run: class weights are computed from its training split again."""
+    """The weigher of a trained run. Class weights are recomputed from its training split."""
     config = run.config
     check_trusted(run.folder.config, "loss", config.loss.name, run.trusted)
     rule, weights = loss_named(config.loss.name).class_weights, None
@@ -94,16 +94,16 @@ def weigher_of(run: TrainedRun, predict: Predictor) -> Weigher:
     return Weigher(config.loss, weights, predict)
 
 
-def weight_words(name: str, found: WeightMap) -> str:
-    """α, the saturated share, and what the colours mean."""
-    words = f"{name}: "
+def weight_summary(name: str, found: WeightMap) -> str:
+    """One line with α, the saturated share, and the colour scale."""
+    text = f"{name}: "
     if found.alpha is not None and found.saturated is not None:
-        words += f"α = {found.alpha:.4g}, {100 * found.saturated:.2f} % of the pixels saturated, "
-    return words + f"colours from 0 to {found.top:.3g} times the weight in a plain mean"
+        text += f"α = {found.alpha:.4g}, {100 * found.saturated:.2f} % of the pixels saturated, "
+    return text + f"colours from 0 to {found.top:.3g} times the weight in a plain mean"
 
 
 def weight_table(found: WeightMap, classes: Sequence[ClassInfo]) -> Table:
-    """A row per class that the image holds."""
+    """One row per class in the image."""
     table = Table(box=None, pad_edge=False)
     table.add_column("class", no_wrap=True)
     for header in ("% of pixels", "% of weight"):

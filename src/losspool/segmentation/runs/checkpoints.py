@@ -1,4 +1,4 @@
-"""Checkpoints: one file per step, written whole or not at all, verified when read, and free of code."""
+"""Checkpoints: one file per step, written atomically, verified when read, and loaded without running code."""
 
 from __future__ import annotations
 
@@ -25,46 +25,49 @@ def checkpoint_path(folder: Path, step: int) -> Path:
 
 
 def steps_in(folder: Path) -> list[int]:
-    """The steps that have a checkpoint, oldest first."""
+    """Steps that have a checkpoint, oldest first."""
     found = (_NAME.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
     return sorted(int(match[1]) for match in found if match)
 
 
 def write_checkpoint(folder: Path, step: int, content: Mapping[str, Any]) -> Path:
-    """``content`` may hold tensors, numbers, texts, and lists and dicts of these."""
+    """Write a checkpoint. ``content`` may hold tensors, numbers, strings, and lists and dicts of these."""
     path = checkpoint_path(folder, step)
     with replacing(path) as partial, open(partial, "wb") as file:
         try:
             torch.save({"format": FORMAT, "checksum": _checksum(content), "content": dict(content)}, file)
         except RuntimeError as error:
-            # Where a write fails, torch goes on to close its archive, and that it cannot is all that it tells.
+            # When a write fails, torch still tries to close its archive, and reports only that this failed.
             raise _cause(error) or error from None
     return path
 
 
 def _cause(error: BaseException | None) -> BaseException | None:
-    """What the system said before, or a second Ctrl-C."""
+    """The earlier error that led to this one: an OSError, or a second Ctrl-C."""
     while isinstance(error, Exception) and not isinstance(error, OSError):
         error = error.__context__
     return error
 
 
 class DamagedError(UserError):
-    """A checkpoint that no second look will find whole."""
+    """A checkpoint that is permanently corrupt."""
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """What :func:`write_checkpoint` was given, on the CPU. No code of the file is run; damage is named."""
+    """Load the content that :func:`write_checkpoint` stored, on the CPU.
+
+    Code in the file is never run. Raises :class:`DamagedError` if the file is corrupt.
+    """
     try:
         with open(path, "rb") as file:
             stored = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"{path}: the checkpoint does not exist") from None
-    except OSError as error:  # a disk that is away for the moment says nothing about the file
-        if error.errno == errno.EINVAL:  # torch has looked for a place before the beginning: the end is missing
+    except OSError as error:  # the disk may be unavailable for now, which does not make the file corrupt
+        if error.errno == errno.EINVAL:  # torch seeks to a negative offset when the end of the file is missing
             raise DamagedError(f"{path}: the checkpoint is damaged (it is cut off)") from None
         raise UserError(f"{path}: the checkpoint cannot be read ({error.strerror})") from None
-    except Exception as error:  # the reader raises whatever the bytes lead it to
+    except Exception as error:  # corrupt bytes can make the reader raise anything
         if out_of_memory(error):
             raise UserError(f"{path}: the checkpoint does not fit into memory") from None
         raise DamagedError(f"{path}: the checkpoint is damaged, or asks to run code ({_first_line(error)})") from None
@@ -75,7 +78,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     content = stored["content"]
     try:
         whole = isinstance(content, dict) and str(stored["checksum"]) == _checksum(content)
-    except (RuntimeError, TypeError):  # tensors of kinds that are never written
+    except (RuntimeError, TypeError):  # tensors of a kind that is never written
         whole = False
     if not whole:
         raise DamagedError(f"{path}: the checkpoint is damaged (its checksum is wrong)")
@@ -84,32 +87,32 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def fitting(path: Path, what: str) -> Iterator[None]:
-    """Around whatever takes a checkpoint's content apart: what is missing, or of another kind, is one sentence."""
+    """Wrap code that unpacks a checkpoint: a missing entry or a wrong type becomes a ``UserError``."""
     try:
         yield
     except (UserError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        told = f"it has no {error}" if isinstance(error, KeyError) else _first_line(error)
-        raise UserError(f"{path}: the checkpoint does not fit {what} ({told})") from error
+        problem = f"it has no {error}" if isinstance(error, KeyError) else _first_line(error)
+        raise UserError(f"{path}: the checkpoint does not fit {what} ({problem})") from error
 
 
 def newest_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """The newest that is whole; the others are named and passed over. None if there never was one."""
+    """Read the newest checkpoint that is intact, and report each one that is skipped. None if there are none."""
     steps = steps_in(folder)
     for step in reversed(steps):
         try:
             return read_checkpoint(checkpoint_path(folder, step))
         except DamagedError as error:
-            say(f"passed over: {error}")
+            say(f"skipped: {error}")
     if steps:
-        raise UserError(f"{folder}: none of the run's checkpoints can be used; to begin anew, name another --out")
+        raise UserError(f"{folder}: none of the run's checkpoints can be used; to start over, pass another --out")
     return None
 
 
 def prune(folder: Path, *, step: int, last: int, keep: Iterable[int]) -> None:
-    """Of the checkpoints up to ``step`` delete all but the newest ``last`` and those in ``keep``.
+    """Delete checkpoints up to ``step``, except the newest ``last`` and those in ``keep``.
 
-    Later ones could not be read when the run was resumed. They count for nothing, and are replaced in time. What a
-    killed writer left behind goes as well.
+    Later checkpoints could not be read when the run was resumed. They do not count towards ``last``, and training
+    will overwrite them. The temporary files of killed writers are deleted too.
     """
     steps = [each for each in steps_in(folder) if each <= step]
     for each in set(steps[:-last]) - set(keep):

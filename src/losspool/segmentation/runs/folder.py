@@ -1,4 +1,4 @@
-"""A run's folder: where everything lies, and what may be done with it."""
+"""A run's folder: the paths of its files, and checks before a run starts or resumes there."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunFolder:
 
 
 def chosen_steps(folder: RunFolder, wanted: str) -> list[int]:
-    """``last``, ``best`` (by validation), or steps such as ``150000,160000``: those that have a checkpoint."""
+    """Parse ``last``, ``best`` (by validation) or steps such as ``150000,160000``. Each step must have a checkpoint."""
     found = steps_in(folder.checkpoints)
     if not found:
         raise UserError(f"{folder.path}: the run has no checkpoint")
@@ -50,7 +50,7 @@ def chosen_steps(folder: RunFolder, wanted: str) -> list[int]:
     if wanted == "best":
         step = _best_step(folder, newest=found[-1])
         if step not in found:
-            raise UserError(f"{folder.metrics}: names no best validation whose checkpoint is there")
+            raise UserError(f"{folder.metrics}: the best validation has no checkpoint, or there is no validation yet")
         return [step]
     try:
         steps = [int(text) for text in wanted.split(",")]
@@ -63,7 +63,7 @@ def chosen_steps(folder: RunFolder, wanted: str) -> list[int]:
 
 
 def _best_step(folder: RunFolder, newest: int) -> int | None:
-    """The step of the best validation up to the newest checkpoint; the first of equally good ones, as in training."""
+    """Step of the best validation up to the newest checkpoint. The first one wins a tie, as in training."""
     scored = {
         line["step"]: line.get("miou")
         for line in read_metrics(folder.metrics)
@@ -78,47 +78,47 @@ FREE_TO_CHANGE = {
     "data.cache",
     "data.workers",
     "data.timeout",
-    "data.skip_broken",  # where files are whole it does nothing, and where one is not there is no other run to equal
+    "data.skip_broken",  # no effect if all files are intact; if one is not, no other run could be equal
     "model.weights",
     "train.keep_last",
     "train.keep_steps",
     "train.tensorboard",
 }
-"""What may differ when a run is resumed: none of it changes a number of what is to come."""
+"""Settings that may differ when a run is resumed. None of them changes the numbers of the remaining steps."""
 
 
 def check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
-    """See that the folder is free, or of a run of this config that is to go on."""
+    """Check that the folder is free, or holds a run with this config that is to be resumed."""
     if folder.path.exists() and not folder.path.is_dir():
         raise UserError(f"{folder.path}: a file is in the way of the run's folder")
     if folder.config.exists():
         if not resume:
-            raise UserError(f"{folder.path}: the run exists; go on with --resume, or name another folder with --out")
-        # Before the first checkpoint the run begins anew, and then the weights do matter.
+            raise UserError(f"{folder.path}: the run exists; pass --resume to resume it, or another folder with --out")
+        # Before its first checkpoint the run starts over, so the initial weights matter.
         free = FREE_TO_CHANGE if steps_in(folder.checkpoints) else FREE_TO_CHANGE - {"model.weights"}
         stored, wanted = (flat(asdict(each)) for each in (load_config(folder.config), config))
         for key in wanted:
             if key not in free and stored.get(key) != wanted[key]:
                 raise UserError(f"{folder.path}: its {key} is {stored.get(key)!r}, the command says {wanted[key]!r}")
     elif folder.path.is_dir() and any(_is_content(path) for path in folder.path.iterdir()):
-        raise UserError(f"{folder.path}: the folder holds other things; name another one with --out")
+        raise UserError(f"{folder.path}: the folder holds other files; pass another one with --out")
 
 
 def _is_content(path: Path) -> bool:
-    """Whether a file in a run's folder is more than a lock, or what a killed writer left."""
+    """Whether a file in a run's folder is neither the lock nor a temporary file of a killed writer."""
     return path.suffix != PARTIAL and path.name != LOCK
 
 
 def check_unsaved(folder: RunFolder, every: int) -> None:
-    """See that a run without checkpoints never had one: to begin it anew would cut off its metrics."""
+    """Check that a run without checkpoints never had one: starting it over would truncate its metrics."""
     checkpoints = folder.checkpoints
     if (checkpoints.is_symlink() or checkpoints.exists()) and not checkpoints.is_dir():
-        raise UserError(f"{checkpoints}: not a folder, or one that is not there now")
+        raise UserError(f"{checkpoints}: not a folder, or currently unavailable")
     logged = max((line["step"] for line in read_metrics(folder.metrics)), default=0)
     if logged > every or (logged and status(folder.description) in ("stopped", "finished")):
         raise UserError(
             f"{folder.path}: the run was at step {logged}, but its checkpoints are gone; "
-            "put them back, or name another folder with --out"
+            "restore them, or pass another folder with --out"
         )
 
 
@@ -128,7 +128,7 @@ def write_config(folder: RunFolder, config: Config) -> None:
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted names."""
+    """Flatten nested settings to dotted names."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}

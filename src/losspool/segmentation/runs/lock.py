@@ -1,4 +1,4 @@
-"""A lock on a run's folder: two trainings in one would overwrite each other."""
+"""A lock on a run's folder. Two processes that train in the same folder would overwrite each other's files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from losspool.segmentation.base import UserError
 
 LOCK = ".lock"
 PATIENCE = 15.0
-"""Seconds to wait for a process that trains in the folder: it may be saving its state after a signal."""
+"""Seconds to wait for the lock: its holder may be saving its state after a signal."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
-"""What file systems without locks answer. There a run goes without one."""
+"""Errors of file systems without locks. On these, a run trains without a lock."""
 
 
 class RunLock:
-    """Claims a folder for this process. The system releases the lock when the process ends, however it ends."""
+    """Locks a folder for this process. The system releases the lock when the process ends, however it ends."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -26,7 +26,7 @@ class RunLock:
         self.held = False
 
     def claim(self) -> RunLock:
-        """Take the lock, or raise when another process keeps it. The folder is made if need be."""
+        """Take the lock, or raise ``UserError`` if another process holds it. Creates the folder if necessary."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""metrics.jsonl and run.json: what a run writes about itself."""
+"""The log of a run: metrics.jsonl, run.json and TensorBoard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from losspool.segmentation.base import Interrupted, UserError, read_json, replac
 
 
 class MetricsFile:
-    """One JSON object per line, flushed line by line; a line that a crash tore is cut off on resume."""
+    """One JSON object per line, flushed after each line. On resume, a line that a crash left incomplete is removed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -31,13 +31,13 @@ class MetricsFile:
             file.write(line)
 
     def sync(self) -> None:
-        """On disk for certain: a checkpoint must not be older than the lines that belong to it."""
+        """Sync to disk, before a checkpoint is written: the lines up to its step must survive with it."""
         if self._path.exists():
             with _writing(self._path), open(self._path, "rb+") as file:
                 os.fsync(file.fileno())
 
     def cut(self, step: int, validated: int) -> None:
-        """Keep what a run had written at ``step`` whose last validation was at ``validated``."""
+        """Truncate to ``step``, and validations to step ``validated``, the state of the checkpoint to resume from."""
         limits = {"train": step, "val": validated}
         kept = [entry for entry in read_metrics(self._path) if entry["step"] <= limits.get(entry["split"], step)]
         with replacing(self._path) as partial:
@@ -46,7 +46,7 @@ class MetricsFile:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Every whole line; a torn last one is left out, any other that is no metrics is an error with its number."""
+    """Read all lines. An incomplete last line is ignored; any other invalid line raises an error with its number."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
     except OSError as error:
@@ -56,9 +56,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            entry = json.loads(line, parse_constant=_no_number)
+            entry = json.loads(line, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
-            if number == len(lines):  # no newline after it: the writer was stopped in the middle
+            if number == len(lines):  # no newline after it: the writer was interrupted
                 continue
             raise UserError(f"{path}: line {number} is not JSON") from None
         if not (isinstance(entry, dict) and type(entry.get("step")) is int and isinstance(entry.get("split"), str)):
@@ -67,8 +67,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")  # though Python reads NaN and Infinity
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")  # Python would accept NaN and Infinity
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 class TensorBoard:
-    """Writes every number of a line of metrics to TensorBoard, under its split and name."""
+    """Writes each number of a metrics line to TensorBoard as ``split/name``."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -101,7 +101,7 @@ def now() -> str:
 
 
 def describe_run(seed: int, processes: int) -> dict[str, Any]:
-    """Where a run runs, for whoever wants to repeat it."""
+    """Versions, machine and seed, to reproduce a run."""
     return {
         "version": __version__,
         "commit": source_commit(),
@@ -119,7 +119,7 @@ def describe_run(seed: int, processes: int) -> dict[str, Any]:
 
 @contextmanager
 def described(path: Path, about: dict[str, Any], end: Callable[[], dict[str, Any]]) -> Iterator[None]:
-    """run.json around a run: where it runs, when, and how it ended."""
+    """Write run.json when a run starts, and update it with the status when the run ends."""
     description = {**about, "start": now(), "status": "running"}
     _write(path, description)
 
@@ -129,14 +129,14 @@ def described(path: Path, about: dict[str, Any], end: Callable[[], dict[str, Any
     try:
         yield
     except BaseException as error:
-        with suppress(UserError):  # the disk may be full: what ended the run is what its user must hear
+        with suppress(UserError):  # the disk may be full, but the user needs the error that ended the run
             ended("stopped" if isinstance(error, Interrupted) else "failed")
         raise
     ended("finished")
 
 
 def status(path: Path) -> Any:
-    """What run.json says: running, stopped, failed or finished; None where it is damaged or missing."""
+    """The status in run.json: running, stopped, failed or finished. None if the file is corrupt or missing."""
     try:
         return read_json(path).get("status")
     except UserError:
@@ -149,16 +149,16 @@ def _write(path: Path, description: dict[str, Any]) -> None:
 
 
 def source_commit() -> str | None:
-    """Of losspool's own source, with a + if it was changed; None where it is installed without its history."""
+    """The commit of losspool's source, with a + if it has local changes. None if installed without git history."""
     if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
-        return None  # installed into somebody else's repository, whose history this is not
+        return None  # installed inside another project's repository
     return _git("describe", "--always", "--abbrev=40", "--dirty=+", "--match=")
 
 
-def _git(*words: str) -> str | None:
-    """What it says in the folder of this file; None if it fails, or says nothing."""
+def _git(*args: str) -> str | None:
+    """The output of git in this file's folder. None if it fails or prints nothing."""
     try:
-        done = subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10)
+        done = subprocess.run(["git", *args], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None if done.returncode == 0 else None

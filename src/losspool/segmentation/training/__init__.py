@@ -1,4 +1,4 @@
-"""The trainer, and what only it needs: sampling, loader, validation, processes."""
+"""The trainer and its parts: sampling, loader, validation and processes."""
 
 from losspool.segmentation.training.loader import CropDataset, crop_loader
 from losspool.segmentation.training.previews import WEIGHT_UNIT

@@ -1,4 +1,4 @@
-"""From draws to batches: reads, cuts and stacks, in worker processes if there are any."""
+"""Turns draws into batches: reads images, crops and stacks them, optionally in worker processes."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from losspool.segmentation.training.sampling import CropSampler, Draw, DrawStrea
 from losspool.segmentation.training.workers import init_worker, watched
 
 PREFETCH = 2
-"""Batches that each worker holds ready."""
+"""Batches that each worker prepares in advance."""
 
 
 @dataclass
 class Batch:
-    """Crops of equal size, and what they were cut from."""
+    """Crops of equal size, and the draws they come from."""
 
     images: Tensor
-    """(B, H, W, 3), uint8, as read: the network's own preprocessing comes on the device."""
+    """(B, H, W, 3), uint8, as read. The network's preprocessing runs on the device."""
     labels: Tensor
     """(B, H, W), uint8."""
     draws: list[Draw]
     skipped: int = 0
-    """How many crops are of another image than was drawn, because that one is broken."""
+    """Number of crops taken from another image because the drawn one is broken."""
     broken: list[BrokenFileError] = field(default_factory=list)
-    """What is wrong with those."""
+    """The errors of the broken images."""
 
     def pin_memory(self) -> Batch:
         return replace(self, images=self.images.pin_memory(), labels=self.labels.pin_memory())
@@ -45,11 +45,11 @@ Crop = tuple[Pixels, Pixels, Draw, list[BrokenFileError]]
 
 
 class CropDataset(torch.utils.data.Dataset[Crop | UserError]):
-    """Makes the crop of a draw.
+    """Maps a draw to its crop.
 
-    A file that cannot be read is a value here, not an exception: a loader's worker would send its
-    traceback in the place of the sentence. With ``skip_broken`` the next image that can be read takes its place;
-    the crop is a function of the draw then too, but is aimed at nothing.
+    A file that cannot be read is returned as an error, not raised: a loader worker would turn the exception's
+    one-sentence message into a traceback. With ``skip_broken``, the next readable image takes its place. The crop is
+    still a function of the draw, but is not aimed at a class.
     """
 
     def __init__(self, dataset: Dataset, augmentation: Augmentation, skip_broken: bool = False) -> None:
@@ -95,9 +95,9 @@ def crop_loader(
     timeout: float = 0.0,
     skip_broken: bool = False,
 ) -> Generator[Batch, None, None]:
-    """The stream's batches in its order. ``lag`` is the sampler's: the prefetch must stay below it.
+    """Yield the stream's batches in order. ``lag`` is the sampler's; the prefetch must stay below it.
 
-    When it is closed, its workers have ended. ``timeout`` and ``skip_broken`` are those of the data's config.
+    Closing the generator ends its workers. ``timeout`` and ``skip_broken`` are those of the data config.
     """
     check_prefetch(workers, lag)
     loader: DataLoader[Any] = DataLoader(
@@ -110,13 +110,13 @@ def crop_loader(
         worker_init_fn=init_worker,
         generator=torch.Generator(),  # else it would draw from the global one
     )
-    return _raising(watched(loader, timeout))
+    return _raise_errors(watched(loader, timeout))
 
 
 def training_batches(
     config: Config, fabric: Fabric, dataset: Dataset, sampler: CropSampler, first: int
 ) -> Generator[Batch, None, None]:
-    """The micro-batches of this rank, from step ``first`` to the run's end."""
+    """Yield this rank's micro-batches from step ``first`` to the end of the run."""
     zoom, (low, high) = config.data.zoom, config.data.scale
     stream = DrawStream(
         sampler,
@@ -144,7 +144,7 @@ def check_prefetch(workers: int, lag: int) -> None:
         raise UserError(f"sampling.lag = {lag} must exceed data.workers × {PREFETCH} = {workers * PREFETCH}")
 
 
-def _raising(batches: Generator[Batch | UserError, None, None]) -> Generator[Batch, None, None]:
+def _raise_errors(batches: Generator[Batch | UserError, None, None]) -> Generator[Batch, None, None]:
     with closing(batches):
         for batch in batches:
             if isinstance(batch, UserError):

@@ -1,4 +1,4 @@
-"""Fixed images through training: what the network says of them, and where its loss looks."""
+"""Previews: predictions and loss weights of a fixed set of images during training."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from losspool.segmentation.data import Dataset, Pixels, Skip, try_pair
 from losspool.segmentation.prediction import Weigher, palette_image, save_png
 
 WEIGHT_UNIT = 25.5
-"""Grey levels per unit of weight·n in the weight maps: the plain mean's weight is 1, white is 10 and more."""
+"""Grey levels per unit of weight · n in the weight maps. The plain mean has weight 1; white is 10 or more."""
 
 
 class Previews:
-    """``count`` images spread over a split, under numbers: names from outside are no file names here.
+    """Previews of ``count`` images spread over a split. Files are numbered, because image names are untrusted.
 
-    One that is ``broken`` and may be skipped has no pictures.
+    With ``broken``, a broken image is reported to it and gets no previews; without it, it is an error.
     """
 
     def __init__(self, folder: Path, dataset: Dataset, count: int, broken: Skip | None = None) -> None:
@@ -30,9 +30,9 @@ class Previews:
         self._indices = sorted(set(places.tolist()))
 
     def write_sources(self, watch: Callable[[], None] = lambda: None) -> None:
-        """The images, their labels, and which image each number stands for.
+        """Write the images, their labels, and names.json, which maps each number to an image.
 
-        ``watch`` is called while an image is waited for, and may raise to stop.
+        ``watch`` is called while waiting for an image, and may raise to stop.
         """
         for number, _, image, label in self._pairs(watch):
             save_png(image, self._folder / f"{number:02d}-image.png")
@@ -42,7 +42,7 @@ class Previews:
             write_json(partial, json.dumps(names, ensure_ascii=False, indent=1))
 
     def write(self, step: int, weigh: Weigher, watch: Callable[[], None] = lambda: None) -> None:
-        """What the network says of each image at this step, and where its loss looks. ``watch`` is as above."""
+        """Write the prediction and the weight map of each image at this step. ``watch`` is as above."""
         for number, index, image, label in self._pairs(watch):
             stem = self._folder / f"{number:02d}-step-{step:07d}"
             prediction, found = weigh.with_prediction(image, label, index)
@@ -51,7 +51,7 @@ class Previews:
             save_png(Image.fromarray(grey), stem.with_name(f"{stem.name}-weights.png"))
 
     def _pairs(self, watch: Callable[[], None]) -> Iterator[tuple[int, int, Image.Image, Pixels]]:
-        """Number, index, image and label."""
+        """Yield number, index, image and label."""
         pairs = in_threads(partial(try_pair, self._dataset), self._indices, ahead=1, watch=watch)
         for number, (index, pair) in enumerate(zip(self._indices, pairs, strict=True)):
             if isinstance(pair, BrokenFileError):

@@ -1,4 +1,4 @@
-"""Devices and processes, by Lightning Fabric."""
+"""Devices and processes, with Lightning Fabric."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ Thing = TypeVar("Thing")
 
 
 def join(precision: str) -> Fabric:
-    """One process, or one of those that torchrun started: on one machine or many, gloo or NCCL."""
+    """Launch Fabric in a single process or in a rank that torchrun started, on one or more machines (gloo or NCCL)."""
     accelerated = torch.cuda.is_available()
     if precision == "16-mixed" and not accelerated:
-        raise UserError("train.precision=16-mixed needs an accelerator; the CPU has 32-true and bf16-mixed")
+        raise UserError("train.precision=16-mixed needs an accelerator; on the CPU, use 32-true or bf16-mixed")
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        # torchrun that is killed with -9 takes nobody along: the ranks save what they have, and free the folder.
+        # A torchrun that is killed with SIGKILL leaves its ranks running. Have them save their state and exit, which
+        # frees the folder.
         end_with_parent(signal.SIGTERM)
     world, local = (int(os.environ.get(name, 1)) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     fabric = Fabric(
-        accelerator="cuda" if accelerated else "cpu",  # counts are kept in float64, which MPS lacks
+        accelerator="cuda" if accelerated else "cpu",  # not MPS, which lacks the float64 of our counts
         strategy="ddp" if world > 1 else "auto",
         devices=local,
         num_nodes=world // local,
         precision=precision,  # type: ignore[arg-type]  # one that TrainConfig takes
     )
     if world == local > 1 and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0:
-        _meet_anew("nccl" if accelerated else "gloo")
+        _init_after_restart("nccl" if accelerated else "gloo")
     fabric.launch()
     return fabric
 
 
 def gathered(fabric: Fabric, mine: Thing) -> list[Thing]:
-    """What each rank has."""
+    """Collect ``mine`` from every rank."""
     if fabric.world_size == 1:
         return [mine]
     everyone: list[Any] = [None] * fabric.world_size
@@ -47,11 +48,12 @@ def gathered(fabric: Fabric, mine: Thing) -> list[Thing]:
     return everyone
 
 
-def _meet_anew(backend: str) -> None:
-    """Restarted processes must not find each other by the addresses of those that died.
+def _init_after_restart(backend: str) -> None:
+    """Initialise the process group under a new prefix, so that restarted ranks ignore the addresses of dead ones.
 
-    torchrun on one machine keeps its store through restarts, addresses included: about every second restart was refused
-    or hung. On several machines the count of restarts may differ between them, so there it is left to torchrun.
+    On one machine, torchrun keeps its store across restarts, including the addresses. Without the prefix, about every
+    second restart was refused or hung. On several machines the restart count may differ between machines, so there
+    the rendezvous is left to torchrun.
     """
     store, rank, world = next(rendezvous("env://"))
     own = PrefixStore(f"restart-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)

@@ -1,8 +1,8 @@
-"""Which crops a step trains on: uniform, or a mix with crops aimed at the classes that do badly.
+"""Crop sampling: uniform, or mixed with crops aimed at classes with a low IoU.
 
-The paper's second contribution (Sec. 4, "Complimentary sampling strategy"). Every draw is a pure
-function of the seed, its number and the running IoU of a fixed number of steps ago. So prefetching,
-the number of loader workers, a stop and a resume, and the number of processes change nothing.
+This is the paper's second contribution (Sec. 4, "Complimentary sampling strategy"). Every draw is a pure function of
+the seed, its number, and the running IoU a fixed number of steps ago. Prefetching, the number of loader workers,
+stopping and resuming, and the number of processes therefore do not change the draws.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _INVERSE_FLOOR = 0.05
 
 
 class Draw(NamedTuple):
-    """One crop to make: plain numbers, so that it travels to a loader's worker."""
+    """One crop to make. It holds plain numbers, so that it can be sent to a loader worker."""
 
     image: int
     seed: int
-    """Decides scale, place and flip."""
+    """Determines scale, position and flip."""
     label: int = -1
-    """The class that the crop is aimed at, -1 if at none."""
+    """The class that the crop is aimed at, or -1."""
     row: int = -1
     column: int = -1
 
@@ -40,27 +40,27 @@ class Draw(NamedTuple):
 
 
 class RunningIoU:
-    """Per-class IoU of the training predictions, from a confusion matrix that forgets."""
+    """Per-class IoU of the training predictions, from an exponentially decaying confusion matrix."""
 
     def __init__(self, classes: int, decay: float, lag: int) -> None:
         self.step = 0
-        """How many steps were observed."""
+        """Number of steps observed."""
         self.matrix = np.zeros((classes, classes))
         self._decay = decay
         self._lag = lag
-        self._history = {0: np.zeros(classes)}  # steps observed -> IoU then; the last `lag` and the present
+        self._history = {0: np.zeros(classes)}  # steps observed -> IoU then; the last `lag` and the current one
 
     def observe(self, counts: Tensor) -> None:
-        """One step's (C, C) counts, summed over ranks."""
+        """Add the (C, C) counts of one step, summed over ranks."""
         self.matrix = self.matrix * self._decay + counts.cpu().numpy()
         self.step += 1
         self._history[self.step] = np.nan_to_num(iou(self.matrix), nan=0.0)
         self._history.pop(self.step - self._lag - 1, None)
 
     def after(self, steps: int) -> NDArray[np.float64]:
-        """(C,) as it was after ``steps`` steps. A class that was never seen or predicted has IoU 0."""
+        """(C,): the IoU after ``steps`` steps. A class that was never seen or predicted has IoU 0."""
         if steps > self.step:
-            raise RuntimeError(f"the IoU after {steps} steps was asked for, {self.step} are done")
+            raise RuntimeError(f"the IoU after {steps} steps is not known yet: {self.step} are done")
         return self._history[max(steps, 0)]
 
     def state_dict(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class RunningIoU:
 
 
 class CropSampler:
-    """Draws the crops of every step, for all ranks alike; each rank takes its own part of them."""
+    """Draws the crops of every step. All ranks draw the same crops, and each takes its own part."""
 
     def __init__(self, index: ClassIndex, settings: SamplingConfig, seed: int) -> None:
         self.settings = settings
@@ -90,19 +90,19 @@ class CropSampler:
         self._holders = [index.images_with(label) for label in range(index.pixels.shape[1])]
         self.present: NDArray[np.bool_] = np.array([len(images) > 0 for images in self._holders])
         if not self.present.any():
-            raise UserError("no label of the training data holds any class")
+            raise UserError("no label image of the training data contains any class")
         self._shuffled: tuple[int, NDArray[np.intp]] = (-1, np.zeros(0, np.intp))
 
     def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(C,): how likely an aimed crop is aimed at each class, from its IoU. 0 for classes that no image holds."""
+        """(C,): the probability that an aimed crop targets each class, given its IoU; 0 for classes not in the data."""
         weights = 1 / (scores + _INVERSE_FLOOR) if self.settings.preference == "inverse" else 1 - scores
         weights = np.where(self.present, weights, 0.0)
-        if weights.sum() == 0:  # every class is perfect: none is preferred
+        if weights.sum() == 0:  # every class has IoU 1: prefer none
             weights = self.present.astype(float)
         return weights / max(weights.sum(), 1e-300)
 
     def step(self, step: int, count: int) -> list[Draw]:
-        """The ``count`` draws of a step, numbers ``step · count`` and on."""
+        """The ``count`` draws of a step, numbered from ``step · count``."""
         likely = np.cumsum(self.probabilities(self.running.after(step - self.settings.lag)))
         return [self._draw(number, likely) for number in range(step * count, (step + 1) * count)]
 
@@ -118,11 +118,11 @@ class CropSampler:
         return Draw(image, seed, label, int(row), int(column))
 
     def _uniform(self, number: int) -> int:
-        """From a new order of all images each time round; where no crop is aimed, each is seen once a round."""
-        lap, place = divmod(number, self._images)
-        if self._shuffled[0] != lap:
-            # Numbers of draws stay below 2⁶³: what lies above is free for the laps.
-            self._shuffled = lap, _generator(self._seed, (1 << 63) + lap).permutation(self._images)
+        """Reshuffle the images every epoch. If no crop is aimed, each image is seen once per epoch."""
+        epoch, place = divmod(number, self._images)
+        if self._shuffled[0] != epoch:
+            # Draw numbers stay below 2⁶³, so numbers above it are free for the epochs.
+            self._shuffled = epoch, _generator(self._seed, (1 << 63) + epoch).permutation(self._images)
         return int(self._shuffled[1][place])
 
 
@@ -135,7 +135,7 @@ def _pick(items: NDArray[Any], chance: float) -> Any:
 
 
 class DrawStream:
-    """A DataLoader's batch sampler: from ``first`` on, the micro-batches of this rank's draws."""
+    """A batch sampler for DataLoader: the micro-batches of this rank's draws, from step ``first`` on."""
 
     def __init__(
         self, sampler: CropSampler, *, batch: int, accumulate: int, rank: int, ranks: int, first: int, last: int

@@ -1,4 +1,4 @@
-"""Before a run: its folder claimed, and what it trains with built from its config."""
+"""Prepares a run: claims its folder, and builds data, model, loss and optimizer from its config."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class Setup:
     class_weights: NDArray[np.float64] | None
     criterion: Criterion
     network: Any
-    """The model's module as Fabric wraps it."""
+    """The model's module, wrapped by Fabric."""
     optimizer: Any
 
 
 def build_setup(
     config: Config, fabric: Fabric, folder: RunFolder, stored: dict[str, Any] | None, broken: Skip | None
 ) -> Setup:
-    """Every part, with fresh weights, or without a run's own until they are restored from ``stored``."""
+    """Build every part of a run. If there is a ``stored`` checkpoint, its weights are still to be restored."""
     check_prefetch(config.data.workers, config.sampling.lag)
     data, val_data = config.data.open(config.data.train), config.data.open(config.data.val)
-    with fabric.rank_zero_first(local=True):  # one builds it, the others find it in the cache
+    with fabric.rank_zero_first(local=True):  # one rank builds it, the others read the cache
         index = class_index(data, Path(config.data.cache) if config.data.cache else None, broken)
     sampler = CropSampler(index, config.sampling, config.seed)
     model = _fresh_model(config, data) if stored is None else _stored_model(folder, config, data, stored)
@@ -75,7 +75,7 @@ def build_setup(
 
 
 def set_rates(optimizer: Any, config: TrainConfig, step: int) -> None:
-    """The learning rates of a step: a linear warm-up, then a polynomial decay."""
+    """Set the learning rates of a step: linear warm-up, then polynomial decay."""
     warm = min((step + 1) / config.warmup, 1.0) if config.warmup else 1.0
     factor = warm * (1 - step / config.steps) ** config.power
     for group in optimizer.param_groups:
@@ -85,34 +85,34 @@ def set_rates(optimizer: Any, config: TrainConfig, step: int) -> None:
 def claim_and_read(
     folder: RunFolder, config: Config, fabric: Fabric, lock: RunLock, resume: bool
 ) -> dict[str, Any] | None:
-    """The checkpoint to resume from; an error where the folder does not fit the config."""
+    """Read the checkpoint to resume from. Raises ``UserError`` if the folder does not fit the config."""
     begun = folder.config.exists()
-    if begun and resume and fabric.global_rank == 0:  # before anything is read: it must be the last that was written
+    if begun and resume and fabric.global_rank == 0:  # before reading, so that nobody writes a newer one
         lock.claim()
     fabric.barrier()
     check_folder(folder, config, resume)
     stored = newest_checkpoint(folder.checkpoints) if resume else None
     seen = gathered(fabric, stored and stored.get("step"))
     if len(set(map(repr, seen))) > 1:
-        raise UserError(f"{folder.checkpoints}: the ranks see other checkpoints there, of the steps {seen}")
+        raise UserError(f"{folder.checkpoints}: the ranks see different checkpoints, of steps {seen}")
     if begun and stored is None:
         check_unsaved(folder, config.train.checkpoint_every)
     return stored
 
 
 def begin(folder: RunFolder, config: Config, lock: RunLock) -> None:
-    """Write the config into the run's folder, and remove what killed writers left there."""
+    """Write the config to the run's folder, and delete temporary files of killed writers."""
     if not lock.held:
         lock.claim()
         if folder.config.exists():
-            raise UserError(f"{folder.path}: another process has just begun this run")
+            raise UserError(f"{folder.path}: another process has just started this run")
     sweep(folder.path)
     sweep(folder.previews)
     write_config(folder, config)
 
 
 def _stored_model(folder: RunFolder, config: Config, data: Dataset, stored: dict[str, Any]) -> Model:
-    """The model of a checkpoint. An error if the run or its data have changed."""
+    """Build the checkpoint's model. Raises ``UserError`` if the run or its data have changed."""
     with fitting(folder.checkpoints, "the run"):
         spec = ModelSpec.from_dict(stored["spec"])
         known = tuple(map(ClassInfo.of, stored["classes"]))
@@ -126,7 +126,7 @@ def _stored_model(folder: RunFolder, config: Config, data: Dataset, stored: dict
 
 
 def _fresh_model(config: Config, data: Dataset) -> Model:
-    """By the run's seed, with the weights that the config names."""
+    """Build the model from the run's seed, with the weights named in the config."""
     torch.manual_seed(config.seed)
     return build_model(
         config.model.name,

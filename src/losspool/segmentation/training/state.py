@@ -1,4 +1,4 @@
-"""How far a run is, and what is due there."""
+"""The progress of a run, and whether a validation or checkpoint is due."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from losspool.segmentation.config import TrainConfig
 
 @dataclass
 class State:
-    """How far a run is."""
+    """The progress of a run."""
 
     step: int = 0
-    """Updates done."""
+    """Number of weight updates done."""
     validated: int = 0
     """The step of the last validation."""
     best: dict[str, Any] | None = None
     """Step and mIoU of the best validation."""
     seconds: float = 0.0
-    """Time spent so far, resumptions included."""
+    """Training time so far, summed over resumes."""
     compute: float = 0.0
-    """The part of it in forward, loss, backward and optimiser; the rest is data, counting, validation and files."""
+    """The part of ``seconds`` in forward, loss, backward and optimizer. The rest is data, statistics, validation and
+    files."""
     skipped: int = 0
-    """Crops that were replaced because their image is broken."""
+    """Number of crops that were replaced because their image is broken."""
 
     def check(self, steps: int) -> None:
-        """Raises ValueError for what no run of so many steps writes."""
+        """Raise ValueError for a value that no run of ``steps`` steps can have written."""
         for name, most in (("step", steps), ("validated", steps), ("skipped", math.inf)):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= most:
@@ -39,7 +40,7 @@ class State:
             int(self.best["step"]), float(self.best["miou"])
 
     def to_dict(self) -> dict[str, Any]:
-        """As a checkpoint holds it."""
+        """The fields as stored in a checkpoint."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def complete(self, train: TrainConfig) -> bool:

@@ -1,4 +1,4 @@
-"""What a step saw, as sums that add up over micro-batches, ranks and steps."""
+"""Statistics of a training step, as sums over micro-batches, ranks and steps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from losspool.segmentation.data import IGNORE
 from losspool.segmentation.losses import LossResult
 from losspool.segmentation.prediction import confusion
 
-# How many crops were skipped comes last of all: windows of checkpoints that lack it still fit.
+# The number of skipped crops comes last in the vector, so that windows of older checkpoints without it still fit.
 _SCALARS = ("batches", "loss", "pools", "alpha", "valid", "saturated", "stop")
 
 
 @dataclass
 class StepStats:
-    """One vector, so that ranks exchange it in one go: scalars, weight mass per class, confusion matrix, skipped."""
+    """One vector, so that ranks reduce it at once: scalars, weight mass per class, confusion matrix, skipped crops."""
 
     values: Tensor
     classes: int
@@ -44,17 +44,17 @@ class StepStats:
 
     @property
     def stop(self) -> bool:
-        """Whether any rank was asked to."""
+        """Whether any rank was asked to stop."""
         return self._scalar("stop") > 0
 
     @property
     def counts(self) -> Tensor:
-        """(C, C): the confusion matrix; counts are whole numbers in float64 too."""
+        """(C, C): the confusion matrix. float64 holds the counts exactly."""
         return self.values[len(_SCALARS) + self.classes : -1].view(self.classes, self.classes)
 
     @property
     def skipped(self) -> int:
-        """Crops that were replaced because their image is broken."""
+        """Number of crops that were replaced because their image is broken."""
         return int(self.values[-1])
 
     def reduced(self, fabric: Fabric, *, stop: bool) -> StepStats:
@@ -64,7 +64,7 @@ class StepStats:
         return StepStats(cast(Tensor, fabric.all_reduce(values, reduce_op="sum")).cpu(), self.classes)
 
     def summary(self) -> dict[str, Any]:
-        """As metrics.jsonl holds it."""
+        """The entries of a line in metrics.jsonl."""
         mass = self.values[len(_SCALARS) : len(_SCALARS) + self.classes]
         total = float(mass.sum())
         return {
@@ -76,7 +76,7 @@ class StepStats:
 
 
 def step_stats(result: LossResult, labels: Tensor, classes: int, skipped: int = 0) -> StepStats:
-    """Of one micro-batch."""
+    """The statistics of one micro-batch."""
     stats = result.stats
     alpha, pooled, saturated = (cast(Tensor, value) for value in (stats.alpha, stats.valid, stats.saturated))
     scalars = torch.stack(
@@ -85,12 +85,12 @@ def step_stats(result: LossResult, labels: Tensor, classes: int, skipped: int = 
             result.loss.detach().double(),
             (pooled > 0).sum().double(),
             alpha.sum(),
-            (labels != IGNORE).sum().double(),  # this rank's own: a global pool counts those of all ranks
+            (labels != IGNORE).sum().double(),  # this rank's only: stats.valid of a global pool covers all ranks
             saturated.sum().double(),
             torch.zeros((), dtype=torch.float64, device=labels.device),
         ]
     )
-    # Void goes to one class more, which is cut off.
+    # Void pixels go to an extra class, which is dropped.
     flat = labels.flatten().long()
     mass = torch.zeros(classes + 1, dtype=torch.float64, device=labels.device)
     mass.index_add_(0, torch.where(flat == IGNORE, classes, flat), result.weights.flatten().double())

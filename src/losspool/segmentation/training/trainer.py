@@ -1,4 +1,4 @@
-"""The trainer: one run in one loop, :meth:`Trainer.run`. What it trains with is built in ``setup.py``."""
+"""The trainer. :meth:`Trainer.run` is the training loop; ``setup.py`` builds data, model, loss and optimizer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from losspool.segmentation.training.validation import Validation
 
 
 class Trainer:
-    """A run: built from its config, trained by :meth:`run`."""
+    """Trains one run from its config; call :meth:`run`."""
 
     def __init__(self, config: Config, out: Path, *, resume: bool = False) -> None:
         self.config, self.folder = config, runs.RunFolder(out)
@@ -49,19 +49,19 @@ class Trainer:
             self.window = StepStats.zeros(len(self.data.classes))
             if stored is not None:
                 self._restore(stored)
-            if self.main:  # only now, when the user's mistakes are found, is anything written
+            if self.main:  # write nothing before the user's mistakes are found
                 if self.model.report is not None:
                     say(str(self.model.report))
                 begin(self.folder, config, self._lock)
                 if resume:
                     self.metrics.cut(self.state.step, self.state.validated)
-            self._board = runs.TensorBoard(self.folder.path) if self.main and config.train.tensorboard else None
+            self._tensorboard = runs.TensorBoard(self.folder.path) if self.main and config.train.tensorboard else None
         except BaseException:
             self._lock.release()
             raise
 
     def run(self) -> None:
-        """Train to the end. Raises :class:`Interrupted` when a signal ends the run early; its state is saved then."""
+        """Train to the end. If a signal stops the run early, save its state and raise :class:`Interrupted`."""
         state, train = self.state, self.config.train
         with self._lock:
             if state.complete(train) and runs.status(self.folder.description) == "finished":
@@ -83,7 +83,7 @@ class Trainer:
                             if state.step % train.log_every == 0 or state.step == train.steps:
                                 show(self._log())
                             if stop:
-                                raise Interrupted(interrupt.signal or signal.SIGTERM)  # or another rank got it
+                                raise Interrupted(interrupt.signal or signal.SIGTERM)  # None if another rank got it
                         if state.validation_due(train):
                             self._validate_or_save(interrupt)
                             state.seconds = time.perf_counter() - began
@@ -94,9 +94,9 @@ class Trainer:
                     raise
 
     def _step(self, batches: Iterator[Batch], interrupt: Interrupt) -> bool:
-        """One update of the weights. Returns whether any rank was asked to stop."""
+        """Update the weights once. Returns whether any rank was asked to stop."""
         config, fabric = self.config.train, self.fabric
-        # Dropout and the like depend on the step alone, so that a resumed run draws the same.
+        # Dropout and other random layers depend only on the step, so that a resumed run draws the same numbers.
         torch.manual_seed((self.config.seed << 32) + (self.state.step << 12) + fabric.global_rank)
         set_rates(self.optimizer, config, self.state.step)
         mine = StepStats.zeros(len(self.data.classes), fabric.device)
@@ -114,7 +114,7 @@ class Trainer:
         total = mine.reduced(fabric, stop=interrupt.signal is not None)
         if not math.isfinite(total.loss):
             raise self._not_finite(mine, micro_batches)
-        if total.skipped:  # all ranks know it, so all are here
+        if total.skipped:  # the total is the same on all ranks, so all of them gather here
             self._warn_all([error for batch in micro_batches for error in batch.broken])
         with self._timed():
             self.optimizer.step()
@@ -126,7 +126,7 @@ class Trainer:
         return total.stop
 
     def _log(self) -> dict[str, Any]:
-        """A line of metrics over the steps since the last one."""
+        """Write a line of metrics for the steps since the last one."""
         running = self.sampler.running.after(self.state.step)
         entry = {
             "step": self.state.step,
@@ -144,10 +144,10 @@ class Trainer:
         return entry
 
     def _validate_or_save(self, interrupt: Interrupt) -> None:
-        """Where a validation fails, the steps before it are good."""
+        """Validate, and save a checkpoint if that fails: the steps before it are good."""
         alone = self.fabric.world_size == 1
         if not alone:
-            self._save()  # now: torchrun gives ranks that should stop 30 seconds, and a validation may take longer
+            self._save()  # first: torchrun gives ranks 30 seconds to stop, and a validation may take longer
         try:
             self._validate(self._watch(interrupt))
         except Interrupted:
@@ -170,7 +170,7 @@ class Trainer:
             say(f"step {state.step}: val mIoU {summary['miou']:.4f}, {best}")
 
     def _save(self) -> None:
-        """Write a checkpoint of this step. All ranks hold the same; the first one writes."""
+        """Write a checkpoint of this step. All ranks hold the same state; rank 0 writes it."""
         if self.main:
             self.metrics.sync()
             content = {
@@ -194,8 +194,8 @@ class Trainer:
     def _restore(self, stored: dict[str, Any]) -> None:
         if stored.get("processes") != self.fabric.world_size:
             raise UserError(
-                f"{self.folder.path}: the run is one of {stored.get('processes')} processes, "
-                f"this command has {self.fabric.world_size}; the batch would be another one"
+                f"{self.folder.path}: the run was started with {stored.get('processes')} processes, "
+                f"got {self.fabric.world_size}; resume it with the same number, which sets the total batch size"
             )
         with runs.fitting(self.folder.checkpoints, "the run"):
             self.model.module.load_state_dict(stored["model"])
@@ -209,20 +209,20 @@ class Trainer:
             say(f"resumed at step {self.state.step} of {self.config.train.steps}")
 
     def _next(self, batches: Iterator[Batch]) -> list[Batch]:
-        """All micro-batches of a step, before any is computed: where one cannot be had, the steps before are saved."""
+        """Load all micro-batches of a step before computing any. If loading fails, save the steps before."""
         try:
             return [next(batches) for _ in range(self.config.train.accumulate)]
         except UserError:
-            if self.state.step and self.fabric.world_size == 1:  # other ranks would have to know of it
+            if self.state.step and self.fabric.world_size == 1:  # saving needs all ranks, and the others do not know
                 self._save()
             raise
 
     def _watch(self, interrupt: Interrupt) -> Callable[[], None]:
-        """For what takes long: raises when a signal came, unless several ranks would have to agree on it."""
+        """A check that stops slow work after a signal. With several ranks it does nothing: they would need to agree."""
         return interrupt.check if self.fabric.world_size == 1 else lambda: None
 
     def _warn_all(self, broken: list[BrokenFileError]) -> list[BrokenFileError]:
-        """Warn of the broken files that any rank met, and return them."""
+        """Warn about the broken files that any rank found, and return them."""
         everyone = [error for part in gathered(self.fabric, broken) for error in part]
         for error in everyone:
             self._warn(error)
@@ -234,17 +234,17 @@ class Trainer:
         return UserError(
             f"the loss is not finite at step {self.state.step + 1}, on the images "
             f"{', '.join(name for names in found for name in names)}; "
-            f"a lower train.lr than {self.config.train.lr:g} may help"
+            f"try a lower train.lr than {self.config.train.lr:g}"
         )
 
     def _write(self, entry: dict[str, Any]) -> None:
         if self.main:
             self.metrics.append(entry)
-            if self._board is not None:
-                self._board.write(entry)
+            if self._tensorboard is not None:
+                self._tensorboard.write(entry)
 
     def _run_json(self) -> AbstractContextManager[None]:
-        """run.json, by the first process: where the run runs, and how it ended."""
+        """On rank 0, write run.json: the run's environment, and how it ended."""
         if not self.main:
             return nullcontext()
         about = runs.describe_run(self.config.seed, self.fabric.world_size)
@@ -258,7 +258,7 @@ class Trainer:
 
     @contextmanager
     def _progress(self) -> Iterator[Callable[[dict[str, Any]], None]]:
-        """A function that shows a line of metrics beside the progress bar."""
+        """Show a progress bar. Yields a function that displays a line of metrics beside it."""
         with progress_bar() as bar:
             task = bar.add_task("training", total=self.config.train.steps, completed=self.state.step, visible=self.main)
 
@@ -275,6 +275,6 @@ class Trainer:
         self.state.compute += time.perf_counter() - began
 
     def _no_sync(self, enabled: bool) -> Any:
-        """Gradients are exchanged with the last micro-batch only."""
+        """Reduce gradients across ranks only with the last micro-batch."""
         several = self.fabric.world_size > 1
         return self.fabric.no_backward_sync(self.network, enabled=enabled) if several else nullcontext()

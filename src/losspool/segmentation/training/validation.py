@@ -1,4 +1,4 @@
-"""Validation within training: every rank scores its part of the images, and the first draws the previews."""
+"""Validation during training. Every rank scores its part of the images, and rank 0 writes the previews."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from losspool.segmentation.training.previews import Previews
 
 @dataclass(frozen=True)
 class Validation:
-    """What it takes; a call is one validation."""
+    """Everything a validation needs. Each call runs one validation."""
 
     fabric: Fabric
     config: Config
@@ -31,13 +31,13 @@ class Validation:
     previews: Previews
     class_weights: NDArray[np.float64] | None
     name: Callable[[list[BrokenFileError]], list[BrokenFileError]]
-    """Tells of the broken files that any rank met, and returns them."""
+    """Warns about the broken files that any rank found, and returns them."""
 
     def __call__(self, step: int, watch: Callable[[], None]) -> dict[str, Any]:
-        """The scores of all ranks together, as metrics.jsonl holds them. ``watch`` may raise to stop."""
+        """The scores over all ranks, as written to metrics.jsonl. ``watch`` may raise to stop."""
         module = self.model.module.eval()
         if self.fabric.world_size > 1:
-            # Each rank's BatchNorm has statistics of its own; the checkpoint's are those of the first.
+            # Each rank has its own BatchNorm statistics; the checkpoint holds those of rank 0.
             for buffer in module.buffers():
                 torch.distributed.broadcast(buffer, 0)
         predict = Predictor(

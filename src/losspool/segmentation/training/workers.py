@@ -1,4 +1,4 @@
-"""Loader workers: how they treat signals, and one sentence for those that die or hang."""
+"""Loader workers: their signal handling, and a one-sentence error if one dies or hangs."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from typing import TypeVar
 from losspool.segmentation.base import UserError, end_with_parent
 
 TICK = 0.5
-"""Seconds between two looks at the workers while a batch is waited for."""
+"""Seconds between checks of the workers while waiting for a batch."""
 GRACE = 2.0
-"""Seconds that workers have to end by themselves; then they are killed."""
+"""Seconds that workers have to exit before they are killed."""
 
 Batch = TypeVar("Batch")
 
 
 def init_worker(worker: int) -> None:
-    """Leave signals to the trainer, and do not outlive it.
+    """Leave signals to the trainer, and end with it.
 
-    Ctrl-C reaches every process of a terminal, a batch system's SIGTERM every process of the job: the trainer
-    handles them and ends its workers in order. A second SIGTERM is meant for the worker.
+    Ctrl-C reaches every process of a terminal, and a batch system's SIGTERM every process of the job. The trainer
+    handles them and shuts down its workers in order. A second SIGTERM is meant for the worker itself.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
-    end_with_parent(signal.SIGKILL)  # elsewhere than on Linux, torch's workers look for their parent every five seconds
+    end_with_parent(signal.SIGKILL)  # on other systems, torch's workers check for their parent every five seconds
 
 
 def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, None]:
-    """The loader's batches. A worker that died, or a batch that takes longer than ``timeout``, is one sentence.
+    """Yield the loader's batches. Raises ``UserError`` if a worker dies or a batch takes longer than ``timeout``.
 
-    However this ends, the workers have ended too.
+    However this generator ends, its workers have ended too.
     """
     others, handler = active_children(), signal.getsignal(signal.SIGCHLD)
     try:
-        batches = [iter(loader)]  # in a list, so that the last reference can be dropped in another thread
+        batches = [iter(loader)]  # in a list, so that another thread can drop the last reference
     except (OSError, RuntimeError) as error:
         _kill([each for each in active_children() if each not in others])
         with _no_unraisable():
-            traceback.clear_frames(error.__traceback__)  # drops torch's half-made iterator, whose __del__ fails
+            traceback.clear_frames(error.__traceback__)  # drops torch's incomplete iterator, whose __del__ fails
         raise UserError(f"the data.workers cannot be started ({_first_line(error)})") from error
     workers = [each for each in active_children() if each not in others]
     if _in_main_thread():
@@ -53,7 +53,7 @@ def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, N
         signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
     try:
         while True:
-            with _sentences(workers, timeout):
+            with _worker_errors(workers, timeout):
                 batch = next(batches[0], None)
             if batch is None:
                 return
@@ -63,23 +63,23 @@ def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, N
 
 
 class _StalledError(BaseException):
-    """Not an Exception, so that nothing takes it for a fault of the file that is being read."""
+    """Not an Exception, so that no handler mistakes it for an error in the file being read."""
 
 
 @contextmanager
-def _sentences(workers: Sequence[BaseProcess], timeout: float) -> Iterator[None]:
-    """Around the wait for a batch: what goes wrong with the workers becomes a ``UserError``."""
+def _worker_errors(workers: Sequence[BaseProcess], timeout: float) -> Iterator[None]:
+    """Wrap the wait for a batch: worker failures become a ``UserError``."""
     waited = 0.0
 
     def look() -> None:
-        # Ticks are counted, not time: a job that was suspended must not find its time gone.
+        # Count ticks, not time: a job that was suspended must not time out when it continues.
         nonlocal waited
         waited += TICK
-        problem = _death(workers)
+        problem = _describe_death(workers)
         if problem is None and timeout and waited >= timeout:
             problem = (
-                f"no batch came within data.timeout = {timeout:g} seconds: reading the data hangs, "
-                "or takes longer than that, or the shared memory has no room for a batch"
+                f"no batch came within data.timeout = {timeout:g} seconds: reading the data hangs "
+                "or is slower than that, or the shared memory is too small for a batch"
             )
         if problem is not None:
             raise _StalledError(problem)
@@ -90,25 +90,25 @@ def _sentences(workers: Sequence[BaseProcess], timeout: float) -> Iterator[None]
     except _StalledError as error:
         traceback.clear_frames(error.__traceback__)  # they hold torch's iterator
         raise UserError(str(error)) from None
-    except (RuntimeError, OSError, EOFError) as error:  # what torch or a pipe says of a worker that is gone
+    except (RuntimeError, OSError, EOFError) as error:  # torch or a pipe lost a worker
         if not workers:
             raise
         closed = wait([worker.sentinel for worker in workers], TICK)
         for worker in workers:
             if worker.sentinel in closed:
                 worker.join(TICK)  # its pipes close a moment before it ends
-        problem = _death(workers) or f"the data.workers cannot be reached ({_first_line(error)})"
+        problem = _describe_death(workers) or f"the data.workers cannot be reached ({_first_line(error)})"
         traceback.clear_frames(error.__traceback__)
         raise UserError(problem) from None
 
 
 @contextmanager
 def _every_tick(look: Callable[[], None]) -> Iterator[None]:
-    """Call ``look`` every ``TICK`` seconds, by an alarm, until it raises or the block ends.
+    """Call ``look`` every ``TICK`` seconds from SIGALRM, until it raises or the block ends.
 
-    The loader's own timeout covers neither a read in this process nor a worker that stops while it hands over a batch.
+    The loader's own timeout covers neither a read in this process nor a worker that stops while sending a batch.
     """
-    if not _in_main_thread():  # the only one that signals reach
+    if not _in_main_thread():  # Python handles signals only there
         yield
         return
 
@@ -116,7 +116,7 @@ def _every_tick(look: Callable[[], None]) -> Iterator[None]:
         try:
             look()
         except BaseException:
-            signal.setitimer(signal.ITIMER_REAL, 0)  # no second alarm while this one is handled
+            signal.setitimer(signal.ITIMER_REAL, 0)  # no second alarm while handling this one
             raise
 
     handler = signal.signal(signal.SIGALRM, ring)
@@ -129,7 +129,7 @@ def _every_tick(look: Callable[[], None]) -> Iterator[None]:
 
 
 def _shut_down(batches: list[Iterator[Batch]], workers: Sequence[BaseProcess]) -> None:
-    """Torch ends its workers when its iterator goes. In a thread: it may wait forever for a lock of one that died."""
+    """Drop torch's iterator, which ends its workers. In a thread: it may wait forever for a dead worker's lock."""
     if not workers:
         return
     orderly = threading.Thread(target=batches.clear, daemon=True)
@@ -156,14 +156,13 @@ def _no_unraisable() -> Iterator[None]:
         sys.unraisablehook = hook
 
 
-def _death(workers: Sequence[BaseProcess]) -> str | None:
-    """A sentence on the first worker that ended otherwise than in order."""
+def _describe_death(workers: Sequence[BaseProcess]) -> str | None:
+    """Describe the first worker that did not exit normally."""
     for worker in workers:
-        if code := worker.exitcode:  # 0 is the end of one that has nothing left to do
+        if code := worker.exitcode:  # 0 is a worker that has finished its work
             how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
             return (
-                f"a loader worker (process {worker.pid}) {how}; "
-                "where memory is short, fewer data.workers or a smaller train.batch may help"
+                f"a loader worker (process {worker.pid}) {how}; if memory is short, reduce data.workers or train.batch"
             )
     return None
 
@@ -171,7 +170,7 @@ def _death(workers: Sequence[BaseProcess]) -> str | None:
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # only the first and the last real-time signal have names
+    except ValueError:  # of the real-time signals, only the first and the last have names
         return f"signal {number}"
 
 
