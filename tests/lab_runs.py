@@ -12,7 +12,7 @@ from losspool.segmentation.config.schema import METHODS, Config, DataConfig, Los
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.prediction.pictures import palette_image, save_png
 from losspool.segmentation.runs.folder import RunFolder, write_config
-from losspool.segmentation.training.previews import WEIGHT_UNIT
+from losspool.segmentation.training.validation import WEIGHT_UNIT
 
 CLASSES = (
     ClassInfo("road", (128, 64, 128)),

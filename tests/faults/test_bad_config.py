@@ -11,7 +11,7 @@ from faults.bad_files import bounded_memory, damaged, many, read_or_refused
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.recipes import dump_config, load_config
 from losspool.segmentation.config.schema import Config
-from losspool.segmentation.data.class_file import ClassFile, read_classes
+from losspool.segmentation.data.labels import ClassFile, read_classes
 from small_data import CLASSES, VOID
 
 RECIPES = [path.read_bytes() for path in sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))]

@@ -19,8 +19,7 @@ from PIL import Image
 
 from losspool.segmentation.config.schema import EvaluateConfig
 from losspool.segmentation.models import IMAGENET
-from losspool.segmentation.prediction.predictor import Predictor
-from losspool.segmentation.prediction.tiling import tiles
+from losspool.segmentation.prediction.predictor import Predictor, tiles
 
 CLASSES, HEIGHT, WIDTH = 19, 1024, 2048
 CASES = {

@@ -10,7 +10,7 @@ try:
 except ImportError:
     sys.exit("the losspool command needs more packages than the loss: pip install 'losspool[train]'")
 
-from losspool.cli import data, lab, trained, training
+from losspool.cli import commands, lab
 from losspool.segmentation.base import UserError, hard_exit, out_of_memory, say
 
 
@@ -19,16 +19,16 @@ def _group(help: str, **options: object) -> typer.Typer:
 
 
 app = _group("Train segmentation networks with loss max-pooling.", pretty_exceptions_enable=False)
-app.command("train")(training.train)
-app.command("evaluate")(trained.evaluate)
-app.command("predict")(trained.predict)
-app.command("export")(trained.export)
+app.command("train")(commands.train)
+app.command("evaluate")(commands.evaluate)
+app.command("predict")(commands.predict)
+app.command("export")(commands.export)
 
 data_app = _group("Check and prepare datasets.")
-data_app.command("check")(data.check)
+data_app.command("check")(commands.check)
 prepare_app = _group("Turn downloads into datasets.")
 prepare_app.callback()(lambda: None)  # without a callback, Typer would turn a group of one command into that command
-prepare_app.command("voc")(data.prepare_voc)
+prepare_app.command("voc")(commands.prepare_voc)
 data_app.add_typer(prepare_app, name="prepare")
 app.add_typer(data_app, name="data")
 

@@ -9,7 +9,7 @@ import yaml
 from PIL import Image
 
 from losspool.segmentation.base.errors import BrokenFileError, UserError
-from losspool.segmentation.data.class_file import read_classes
+from losspool.segmentation.data.labels import read_classes
 from losspool.segmentation.data.protocol import read_pair
 from losspool.segmentation.data.registry import open_dataset, splits_of
 from small_data import CLASSES, VOID, label_values, noise, save, write_classes, write_folder

@@ -9,8 +9,7 @@ from scipy.io import savemat
 
 from losspool.segmentation.base.errors import BrokenFileError, UserError
 from losspool.segmentation.data.registry import open_dataset, splits_of
-from losspool.segmentation.data.voc import CLASSES, voc_color
-from losspool.segmentation.data.voc_prepare import VOC_AUGMENTED_IMAGES, prepare_voc
+from losspool.segmentation.data.voc import CLASSES, VOC_AUGMENTED_IMAGES, prepare_voc, voc_color
 from small_data import noise, save
 
 VOC_TRAIN, VOC_VAL = ["2007_1", "2007_2"], ["2007_3"]

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from losspool.segmentation.base.errors import UserError
-from losspool.segmentation.prediction.tiling import tiles
+from losspool.segmentation.prediction.predictor import tiles
 from paper_tiles import deciding_tile, rectangles
 
 WIDTHS = range(1, 2101)

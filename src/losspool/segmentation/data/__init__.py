@@ -21,7 +21,7 @@ from losspool.segmentation.data.protocol import (
     try_pair,
 )
 from losspool.segmentation.data.registry import DATASETS, DatasetKind, dataset_kind, open_dataset, splits_of
-from losspool.segmentation.data.voc_prepare import VOC_AUGMENTED_IMAGES, prepare_voc
+from losspool.segmentation.data.voc import VOC_AUGMENTED_IMAGES, prepare_voc
 
 __all__ = [
     "DATASETS",

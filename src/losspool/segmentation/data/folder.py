@@ -6,9 +6,9 @@ from os.path import isdir, isfile  # unlike pathlib's, return False for invalid 
 from pathlib import Path, PurePosixPath
 
 from losspool.segmentation.base import UserError
-from losspool.segmentation.data.class_file import read_classes
 from losspool.segmentation.data.files import FileDataset, Pair, images_below, matched, read_list, subfolders, walk
 from losspool.segmentation.data.images import SUFFIXES
+from losspool.segmentation.data.labels import read_classes
 
 
 def splits(root: Path) -> list[str]:

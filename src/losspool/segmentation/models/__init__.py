@@ -3,8 +3,7 @@
 from losspool.segmentation.models.batch_norm import freeze_batch_norm
 from losspool.segmentation.models.deeplab import ALIGN_CORNERS, DeepLabV2, covered, enlarge
 from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
-from losspool.segmentation.models.registry import Model, build_from_spec, build_model
-from losspool.segmentation.models.spec import MODELS, ModelSpec
+from losspool.segmentation.models.registry import MODELS, Model, ModelSpec, build_from_spec, build_model
 from losspool.segmentation.models.weights import LoadReport, read_weights
 
 __all__ = [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,10 @@ from PIL import Image
 from torch import Tensor
 
 from losspool.ops import enlarged_strips
-from losspool.segmentation.config import EvaluateConfig
+from losspool.segmentation.base import UserError
+from losspool.segmentation.config import TILINGS, EvaluateConfig
 from losspool.segmentation.data import Pixels
 from losspool.segmentation.models import Preprocessing
-from losspool.segmentation.prediction.tiling import tiles
 
 _ROWS = 64
 """Rows of averaged probabilities per arg-max, few enough to stay in the cache."""
@@ -114,3 +117,42 @@ class Predictor:
         assert isinstance(coarse, Tensor)
         cells = None if self._stride is None else (part.height / self._stride, part.width / self._stride)
         return coarse.float(), cells
+
+
+COUNT = 5
+OVERLAP = 200
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Columns ``left … right`` are predicted together; columns ``first … last`` are kept."""
+
+    left: int
+    right: int
+    first: int
+    last: int
+
+
+def tiles(width: int, tiling: str) -> list[Tile]:
+    """Full-height tiles whose kept columns partition the image.
+
+    ``none``: one tile. ``efficient``: five tiles side by side. ``optimized``: five equal tiles of ⌈(W + 800)/5⌉
+    columns that overlap by 200; the left tile keeps the first half of an overlap, the right tile the second. Images
+    that are too narrow for five tiles get fewer.
+
+    >>> [(tile.left, tile.right, tile.first, tile.last) for tile in tiles(2048, "optimized")][-2:]
+    [(1110, 1680, 1210, 1579), (1478, 2048, 1579, 2048)]
+    """
+    if tiling == "none":
+        return [Tile(0, width, 0, width)]
+    if tiling == "efficient":
+        edges = sorted({round(place * width / COUNT) for place in range(COUNT + 1)})
+        return [Tile(left, right, left, right) for left, right in pairwise(edges)]
+    if tiling == "optimized":
+        size = min(math.ceil((width + (COUNT - 1) * OVERLAP) / COUNT), width)
+        # Rounding up makes the tiles extend up to four columns too far, so the last ones move left.
+        starts = sorted({max(min(place * (size - OVERLAP), width - size), 0) for place in range(COUNT)})
+        halves = [(right + left + size) // 2 for left, right in pairwise(starts)]
+        kept = pairwise([0, *halves, width])
+        return [Tile(start, start + size, *columns) for start, columns in zip(starts, kept, strict=True)]
+    raise UserError(f"tiling must be one of {', '.join(TILINGS)}, got {tiling!r}")

@@ -18,12 +18,11 @@ from losspool.segmentation.base import BrokenFileError, Interrupt, Interrupted, 
 from losspool.segmentation.config import Config, dump_config
 from losspool.segmentation.data import WarnOnce
 from losspool.segmentation.training.loader import Batch, training_batches
-from losspool.segmentation.training.previews import Previews
 from losspool.segmentation.training.processes import gathered, join
 from losspool.segmentation.training.setup import begin, build_setup, claim_and_read, set_rates
 from losspool.segmentation.training.state import State
 from losspool.segmentation.training.step_stats import StepStats, step_stats
-from losspool.segmentation.training.validation import Validation
+from losspool.segmentation.training.validation import Previews, Validation
 
 
 class Trainer:

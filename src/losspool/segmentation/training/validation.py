@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
-from losspool.segmentation.base import BrokenFileError
+from losspool.segmentation.base import BrokenFileError, in_threads, replacing, write_json
 from losspool.segmentation.config import Config
-from losspool.segmentation.data import Dataset
+from losspool.segmentation.data import Dataset, Pixels, Skip, try_pair
 from losspool.segmentation.models import Model
-from losspool.segmentation.prediction import Predictor, Scores, Weigher, score
-from losspool.segmentation.training.previews import Previews
+from losspool.segmentation.prediction import Predictor, Scores, Weigher, palette_image, save_png, score
 
 
 @dataclass(frozen=True)
@@ -60,3 +63,51 @@ class Validation:
         """The sum over ranks."""
         reduced = self.fabric.all_reduce(torch.from_numpy(part).to(self.fabric.device), reduce_op="sum")
         return cast(Tensor, reduced).cpu().numpy()
+
+
+WEIGHT_UNIT = 25.5
+"""Grey levels per unit of weight · n in the weight maps. The plain mean has weight 1; white is 10 or more."""
+
+
+class Previews:
+    """Previews of ``count`` images spread over a split. Files are numbered, because image names are untrusted.
+
+    With ``broken``, a broken image is reported to it and gets no previews; without it, it is an error.
+    """
+
+    def __init__(self, folder: Path, dataset: Dataset, count: int, broken: Skip | None = None) -> None:
+        self._folder, self._dataset, self._broken = folder, dataset, broken
+        places = np.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().astype(int)
+        self._indices = sorted(set(places.tolist()))
+
+    def write_sources(self, watch: Callable[[], None] = lambda: None) -> None:
+        """Write the images, their labels, and names.json, which maps each number to an image.
+
+        ``watch`` is called while waiting for an image, and may raise to stop.
+        """
+        for number, _, image, label in self._pairs(watch):
+            save_png(image, self._folder / f"{number:02d}-image.png")
+            save_png(palette_image(label.copy(), self._dataset.classes), self._folder / f"{number:02d}-label.png")
+        with replacing(self._folder / "names.json") as partial:
+            names = [self._dataset.names[index] for index in self._indices]
+            write_json(partial, json.dumps(names, ensure_ascii=False, indent=1))
+
+    def write(self, step: int, weigh: Weigher, watch: Callable[[], None] = lambda: None) -> None:
+        """Write the prediction and the weight map of each image at this step. ``watch`` is as above."""
+        for number, index, image, label in self._pairs(watch):
+            stem = self._folder / f"{number:02d}-step-{step:07d}"
+            prediction, found = weigh.with_prediction(image, label, index)
+            save_png(palette_image(prediction, self._dataset.classes), stem.with_name(f"{stem.name}.png"))
+            grey = (found.weights * WEIGHT_UNIT).round().clip(max=255).astype(np.uint8)
+            save_png(Image.fromarray(grey), stem.with_name(f"{stem.name}-weights.png"))
+
+    def _pairs(self, watch: Callable[[], None]) -> Iterator[tuple[int, int, Image.Image, Pixels]]:
+        """Yield number, index, image and label."""
+        pairs = in_threads(partial(try_pair, self._dataset), self._indices, ahead=1, watch=watch)
+        for number, (index, pair) in enumerate(zip(self._indices, pairs, strict=True)):
+            if isinstance(pair, BrokenFileError):
+                if self._broken is None:
+                    raise pair
+                self._broken(pair)
+                continue
+            yield number, index, *pair

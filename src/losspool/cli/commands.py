@@ -1,7 +1,8 @@
-"""The commands that use a trained run: evaluate, predict, export."""
+"""Train, evaluate, predict, export, and the commands on datasets: each reads its arguments and calls a room."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -80,3 +81,58 @@ def export(
     print(f"Largest difference from the network: {difference:.3g}")
     if trained.config.data.zoom != 1:
         print(f"The network was trained on images at {trained.config.data.zoom:g} times their size: resize yours too.")
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="Recipe, or a run's config.yaml.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Settings such as method=lmp loss.p=1.5 train.steps=500.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/<recipe>-<method>-<seed>).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run, or start it if it does not exist.")] = False,
+) -> None:
+    """Train a network."""
+    from losspool.segmentation.base import Interrupted, say
+    from losspool.segmentation.config import load_config
+    from losspool.segmentation.training import Trainer
+
+    config = load_config(recipe, overrides or [])
+    folder = out or Path("runs") / f"{config.recipe}-{config.method}-{config.seed}"
+    trainer = Trainer(config, folder, resume=resume)
+    try:
+        trainer.run()
+    except Interrupted as stopped:
+        if trainer.main:
+            several = trainer.fabric.world_size > 1
+            start = ["torchrun", "…", "-m", "losspool"] if several else ["losspool"]  # torchrun's options are unknown
+            words = [shlex.quote(str(word)) for word in (recipe, *(overrides or []), "--out", folder, "--resume")]
+            say(f"stopped at step {trainer.state.step}; resume with: {' '.join([*start, 'train', *words])}")
+        raise typer.Exit(128 + stopped.signal) from None
+    if trainer.main:
+        say(f"finished: {folder}")
+
+
+def check(
+    name: Annotated[str, typer.Argument(help="Dataset: cityscapes, voc, camvid, folder, streets, or an import path.")],
+    root: Annotated[Path | None, typer.Argument(help="Data folder (not needed for streets).")] = None,
+    split: Annotated[str | None, typer.Option(help="Check only this split (default: all splits).")] = None,
+) -> None:
+    """Read every file of a dataset, list the faults, and show how often each class occurs."""
+    from losspool.segmentation.data import report_check
+
+    if not report_check(name, root, split):
+        raise typer.Exit(1)
+
+
+def prepare_voc(
+    voc: Annotated[Path, typer.Argument(help="VOC 2012 folder, or the folder that contains VOCdevkit.")],
+    sbd: Annotated[Path, typer.Option(help="SBD folder (benchmark_RELEASE).")],
+) -> None:
+    """Build VOC's augmented training set: SegmentationClassAug and the list trainaug.txt."""
+    from losspool.segmentation.base import plain
+    from losspool.segmentation.data import VOC_AUGMENTED_IMAGES, prepare_voc
+
+    done = prepare_voc(voc, sbd)
+    print(plain(f"{done.list_file}: {done.images} images, {done.from_sbd} of them with SBD labels"))
+    if done.images != VOC_AUGMENTED_IMAGES:
+        print(f"The complete set has {VOC_AUGMENTED_IMAGES} images: the VOC or the SBD folder is incomplete.")
