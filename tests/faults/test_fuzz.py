@@ -11,6 +11,7 @@ from faults.pooling_problems import make
 from losspool import solver
 from losspool.ops.cross_entropy import _BlockwiseCrossEntropy, _FusedCrossEntropy
 from losspool.ops.pooling import PoolLosses
+from losspool.solver import optimum
 
 PROBLEMS, SEED = 2000, 1
 
@@ -49,10 +50,15 @@ def _blind_to_infinity(real):
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong"), [("_bound", _slightly_larger), ("weights", _without_room), ("solve", _blind_to_infinity)]
+    ("module", "name", "wrong"),
+    [
+        (optimum, "_bound", _slightly_larger),
+        (solver, "weights", _without_room),
+        (solver, "solve", _blind_to_infinity),
+    ],
 )
-def test_a_solver_that_is_wrong_is_noticed(monkeypatch, name, wrong):
-    monkeypatch.setattr(solver, name, wrong(getattr(solver, name)))
+def test_a_solver_that_is_wrong_is_noticed(monkeypatch, module, name, wrong):
+    monkeypatch.setattr(module, name, wrong(getattr(module, name)))
     with pytest.raises(DisagreementError, match=r"problem \d+: "):
         list(fuzz(200, SEED))
 
