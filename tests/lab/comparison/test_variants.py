@@ -150,7 +150,7 @@ def change_json(path, **changes):
         (lambda run: (run / "config.yaml").unlink(), "not the folder of a run"),
         (lambda run: (run / "run.json").unlink(), "run.json: the file does not exist"),
         (lambda run: (run / "run.json").write_text("{"), "run.json: cannot be read"),
-        (lambda run: (run / "run.json").write_text("[]"), "run.json: holds no settings"),
+        (lambda run: (run / "run.json").write_text("[]"), "run.json: must hold a JSON object"),
         (lambda run: change_json(run / "run.json", classes=None), "run.json: has no classes"),
         (lambda run: change_json(run / "run.json", classes=[1]), "1 is not a class"),
         (lambda run: change_json(run / "run.json", classes=[]), "the scores of step 10 do not fit the run's classes"),
