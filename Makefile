@@ -6,7 +6,7 @@ SETUP := $(VENV)/.installed
 LAB := $(VENV)/.lab
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types demo images bench matrix mutants
+.PHONY: help setup test lint types demo schema images bench matrix mutants
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,7 +43,10 @@ types: $(SETUP)  ## check types
 demo: $(LAB)  ## train with the plain loss and with loss max-pooling, and write a report
 	$(BIN)/losspool lab run recipes/grids/demo.yaml --jobs 2 --out demo
 
-images: $(SETUP) demo  ## make the pictures of the README anew (needs a Chromium)
+schema: $(SETUP)  ## write the JSON schema of recipes again, after a change of settings or tables
+	$(BIN)/python -m losspool.segmentation.config.json_schema
+
+images: $(SETUP) demo  ## rebuild the README's pictures (needs a Chromium)
 	PYTHONPATH=tests $(BIN)/python tests/scripts/report_picture.py
 
 bench: $(SETUP)  ## time the loss against F.cross_entropy and the solver against torch.sort

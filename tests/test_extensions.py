@@ -63,7 +63,7 @@ def test_check_train_evaluate_and_predict(outside, command):
 
 
 @pytest.mark.parametrize("untrusted", ["small", "fields", "poly"])
-def test_code_that_is_not_trusted_is_not_imported(outside, command, untrusted):
+def test_code_that_is_not_trusted_is_refused_by_name(outside, command, untrusted):
     assert command("train", outside / "fields.yaml", "train.steps=1", "--out", outside / "run")[0] == 0
     sys.modules.pop(PACKAGE)
     trust = [
@@ -73,6 +73,31 @@ def test_code_that_is_not_trusted_is_not_imported(outside, command, untrusted):
     assert code == 2
     path = f"{PACKAGE}.{untrusted}"
     assert f"{path} is code of another package; if you trust it, pass --trust {path}" in error
+
+
+def test_where_nothing_is_trusted_nothing_is_imported(outside, command):
+    assert command("train", outside / "fields.yaml", "train.steps=1", "--out", outside / "run")[0] == 0
+    sys.modules.pop(PACKAGE)
+    assert command("predict", outside / "run", "--out", outside / "p", "--split=val", "--weights")[0] == 2
+    assert PACKAGE not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("returned", "sentence"),
+    [
+        ("logits", r"must return a loss per pixel of shape (2, 24, 24), got (2, 2, 24, 24)"),
+        ("-entropy", r"must not be negative, got -"),
+        ("entropy + nowhere", r"raised NameError: name 'nowhere' is not defined"),
+    ],
+)
+def test_mistakes_in_the_loss_are_one_sentence(outside, command, returned, sentence):
+    path = outside / f"{PACKAGE}.py"
+    path.write_text(path.read_text().replace("entropy + 1 - (-entropy).exp()", returned))
+    sys.modules.pop(PACKAGE, None)
+    code, _, error = command("train", outside / "fields.yaml", "--out", outside / "run")
+    assert code == 2
+    assert f"error: loss '{PACKAGE}.poly' {sentence}" in error
+    assert error.count("\n") == 1
 
 
 def test_the_loss_is_the_packages(outside):

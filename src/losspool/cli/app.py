@@ -57,7 +57,3 @@ def main() -> None:
                 raise
             say(f"error: not enough memory; reduce train.batch or data.crop ({str(error).strip()[:200]})")
             sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

@@ -152,7 +152,7 @@ def test_dry_run_lists_commands_and_writes_nothing(tmp_path, command):
         ({"evaluate": [{"tiling": "some"}]}, "evaluate.tiling must be one of"),
         ({"evaluate": [{"checkpoint": "first"}]}, "got 'first'"),
         ({"evaluate": {"split": "test"}}, "'evaluate' must be a list"),
-        ({"scores": 3}, "'scores' must be a text"),
+        ({"scores": 3}, "'scores' must be text"),
         ({"scores": "test"}, "scores 'test' must begin one of the evaluations []"),
         ({"scores": "tset", "evaluate": [{"split": "test"}]}, "scores 'tset' must begin"),
         ({"baseline": "bsae"}, "there is no baseline 'bsae'; there are 'base'"),
@@ -170,7 +170,7 @@ def test_dry_run_lists_commands_and_writes_nothing(tmp_path, command):
         ({"evaluate": [{"checkpoint": [500]}]}, "will have no checkpoint of step 500; train.keep_steps names those"),
         ({"evaluate": [{"scales": 1.0}]}, "scales must be a list"),
         ({"evaluate": [{"flip": "yes"}]}, "flip must be true or false"),
-        ({"evaluate": [{"split": 3}]}, "split must be a text"),
+        ({"evaluate": [{"split": 3}]}, "split must be text"),
     ],
 )
 def test_mistakes(content, words, tmp_path, command):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from losspool.lab.comparison.runs import Run
 from losspool.segmentation.base import UserError
 from losspool.segmentation.config import METHODS, Config
+from losspool.segmentation.data import DATASETS
 from losspool.segmentation.losses import parse_m
 from losspool.segmentation.runs import FREE_TO_CHANGE, flat
 
@@ -68,8 +69,8 @@ def labels(configs: Sequence[Config]) -> list[str]:
 
 def settings(config: Config) -> dict[str, Any]:
     """The settings that can distinguish variants, by dotted name."""
-    found = {key: value for key, value in flat(asdict(config)).items() if key not in _NOT_COMPARED}
-    if config.data.name != "folder":
+    found = {key: value for key, value in flat(config).items() if key not in _NOT_COMPARED}
+    if config.data.name in DATASETS and config.data.name != "folder":
         del found["data.root"]  # a known dataset is the same wherever it is stored
     if config.model.weights is not None:
         found["model.weights"] = Path(config.model.weights).name  # and so is a file of weights
@@ -94,6 +95,6 @@ def format_setting(value: Any) -> str:
 
 def _order(key: str, value: Any) -> tuple[int, float, str]:
     """Numbers by size, 5 % before 25 %; other values by name."""
-    if key == "loss.m":
+    if key == "loss.m" and not isinstance(value, dict):
         return (0, float(parse_m(value)), "")
     return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))

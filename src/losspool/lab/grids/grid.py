@@ -213,13 +213,20 @@ def _check_settings(path: Path, where: str, settings: Mapping[str, Any], lists: 
     """Require names of settings, and values that fit a command line; with ``lists`` a list is several values."""
     for key, value in settings.items():
         values = value if lists and isinstance(value, list) else [value]
-        flat = [one for each in values for one in (each if isinstance(each, list) else [each])]
+        flat = [one for each in values for one in _leaves(key, each)]
         if not isinstance(key, str) or not values:
             raise UserError(f"{path}: {where}: {key!r} must be a setting's name with a value, got {value!r}")
         for one in flat:
             if one is not None and not isinstance(one, str | int | float):
                 raise UserError(f"{path}: {where}: {key} cannot be {one!r}")
     return settings
+
+
+def _leaves(key: Any, value: Any) -> list[Any]:
+    """The values of a list, or of a setting that is a mapping; any other value is one."""
+    if isinstance(value, dict) and "." in str(key):  # without a dot it would be a whole section
+        return list(value.values())
+    return value if isinstance(value, list) else [value]
 
 
 def _evaluations(path: Path, wanted: Any) -> Iterator[Mapping[str, Any]]:
@@ -244,7 +251,7 @@ def _planned_evaluation(path: Path, config: Config, wanted: Mapping[str, Any]) -
         raise UserError(f"{path}: evaluate: flip must be true or false, got {flip!r}")
     for key, value in (("tiling", tiling), ("split", split)):
         if value is not None and not isinstance(value, str):
-            raise UserError(f"{path}: evaluate: {key} must be a text, got {value!r}")
+            raise UserError(f"{path}: evaluate: {key} must be text, got {value!r}")
     shown = None if scales is None else ",".join(map(str, scales))
     settings = changed(config.evaluate, tiling=tiling, scales=shown, flip=flip)
     return PlannedEvaluation(split, listed, settings)
@@ -266,7 +273,7 @@ def _description(folder: RunFolder) -> dict[str, Any]:
 
 def _text(path: Path, key: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise UserError(f"{path}: {key!r} must be a text, got {value!r}")
+        raise UserError(f"{path}: {key!r} must be text, got {value!r}")
     return value
 
 

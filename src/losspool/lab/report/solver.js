@@ -1,6 +1,6 @@
 // The optimal weights of loss max-pooling for one pool of losses, in double precision.
 //
-// The same mathematics as losspool/solver.py, with a sort: a page has a hundred losses, not a million.
+// The same mathematics as losspool/solver/, with a sort: a page has a hundred losses, not a million.
 (function (report) {
   'use strict';
 

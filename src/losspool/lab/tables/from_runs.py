@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from losspool.lab.comparison import CONFIDENCE, Comparison, Statistics, Variant, format_setting, settings
 from losspool.lab.tables import paper
@@ -23,11 +24,11 @@ def run_tables(statistics: Statistics, kinds: Sequence[str] | None = None) -> li
             raise UserError(f"a table is one of {', '.join(KINDS)}, got {kind!r}")
     tables = []
     for kind in kinds or KINDS:
-        table = KINDS[kind](statistics)
+        table = KINDS[kind].make(statistics)
         if table is not None:
             tables.append(replace(table, notes=[*run_notes(statistics.comparison), *table.notes]))
         elif kinds:
-            raise UserError(f"these runs make no table {kind!r}: {_NEEDS[kind]}")
+            raise UserError(f"these runs make no table {kind!r}: {KINDS[kind].missing}")
     return tables
 
 
@@ -124,20 +125,25 @@ def classes(statistics: Statistics) -> Table:
     return Table("classes", "Classes: IoU in %", ["Method", *names, "Mean"], rows, notes, frozenset(rules - {0}))
 
 
-KINDS: dict[str, Callable[[Statistics], Table | None]] = {
-    "sensitivity": sensitivity,
-    "methods": methods,
-    "classes": classes,
-    "worst": worst_table,
-    "convergence": convergence_table,
-    "looks": look_table,
+class Kind(NamedTuple):
+    """A kind of table: how it is made, and why it may not be."""
+
+    make: Callable[[Statistics], Table | None]
+    """Returns None if the runs have no data for it."""
+    missing: str = "they have no data for it"
+
+
+KINDS = {
+    "sensitivity": Kind(sensitivity, "no method has variants that differ in exactly one setting"),
+    "methods": Kind(methods),
+    "classes": Kind(classes),
+    "worst": Kind(worst_table, "there is only the baseline"),
+    "convergence": Kind(
+        convergence_table, "there is only the baseline, or --images is set: training scores them all together"
+    ),
+    "looks": Kind(look_table, "their scores have no recall per look, or --images is set"),
 }
-_NEEDS = {
-    "sensitivity": "no method has variants that differ in exactly one setting",
-    "worst": "there is only the baseline",
-    "convergence": "there is only the baseline, or --images is set: training scores them all together",
-    "looks": "their scores have no recall per look, or --images is set",
-}
+"""By the name that ``losspool lab table --kind`` takes."""
 
 
 def _swept_setting(comparison: Comparison, variant: Variant) -> str | None:

@@ -1,7 +1,7 @@
 """Shared helpers: errors, console, files, threads and processes. Imports nothing from the other subpackages."""
 
 from losspool.segmentation.base.console import console, plain, progress_bar, say, track
-from losspool.segmentation.base.errors import BrokenFileError, UserError, out_of_memory
+from losspool.segmentation.base.errors import BrokenFileError, UserError, first_line, out_of_memory
 from losspool.segmentation.base.files import PARTIAL, read_json, remove, replacing, sweep, write_json
 from losspool.segmentation.base.plugins import check_trusted, import_by_path, is_import_path
 from losspool.segmentation.base.process import Interrupt, Interrupted, end_with_parent, hard_exit
@@ -36,6 +36,7 @@ __all__ = [
     "check_trusted",
     "console",
     "end_with_parent",
+    "first_line",
     "hard_exit",
     "import_by_path",
     "in_threads",

@@ -5,6 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type if it has none."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
 class UserError(Exception):
     """A mistake outside the code. The message is one sentence that names the value, file or field."""
 

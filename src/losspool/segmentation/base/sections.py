@@ -52,7 +52,7 @@ def validate(cls: type[T], values: Any, where: str = "") -> T:
 
 
 def parse_number(value: Any) -> Any:
-    """The number that a text spells; anything else unchanged. YAML 1.1 reads 1e-4 as text, because it has no point."""
+    """Parse text as a number; return anything else unchanged. YAML 1.1 reads 1e-4 as text."""
     if isinstance(value, bool):
         raise ValueError("must be a number")
     if isinstance(value, str):

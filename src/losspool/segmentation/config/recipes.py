@@ -1,4 +1,4 @@
-"""From a recipe and overrides to a config. What wins: defaults < recipe < method < the recipe's methods < overrides."""
+"""Load a config. Precedence: defaults < recipe < method < the recipe's methods < overrides."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _override(text: str) -> tuple[str, Any]:
     for part in key.split("."):
         kind = _type(kind, part)
     if kind in (str, str | None):
-        return key, None if value == "null" else value  # a path such as 1e5 or no is meant as it stands
+        return key, None if value == "null" else value  # keep paths such as 1e5 or no as text
     try:
         return key, parse_yaml(value)
     except ValueError:

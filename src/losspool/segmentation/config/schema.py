@@ -1,4 +1,4 @@
-"""What a run is made of: frozen dataclasses with a docstring on every field. A recipe states only its differences."""
+"""The settings of a run: frozen dataclasses with a docstring per field."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "lmp_loss_only": {"loss.name": "lmp", **_UNIFORM},
     "lmp": {"loss.name": "lmp"},
 }
-"""Presets of loss and sampler. A preset without a mix leaves the recipe's: the paper's sampling."""
+"""Presets of loss and sampler. Presets without ``sampling.mix`` keep the recipe's value."""
 
 
 def method_settings(name: str) -> dict[str, Any]:
@@ -66,31 +66,31 @@ class DataConfig:
     name: Annotated[str, NameIn(DATASETS)] = "streets"
     """The dataset: a name from the table of datasets, or the import path of another package's."""
     root: str | None = None
-    """The folder of the data; streets needs none."""
+    """Data folder (not needed for streets)."""
     train: str = "train"
     """The split to train on."""
     val: str = "val"
     """The split to validate on."""
     zoom: Positive = 1.0
-    """The scale at which images are seen: 0.5 is half the resolution. Scores are always at the labels' own."""
+    """Image scale: 0.5 halves the resolution. Scores are computed at label resolution."""
     crop: tuple[Count, Count] = (256, 256)
     """Height and width of a training crop."""
     scale: Annotated[tuple[Positive, Positive], AfterValidator(_ascending)] = (0.5, 1.5)
-    """Random enlargement of a crop, beyond ``zoom``."""
+    """Range of the random scale, multiplied by ``zoom``."""
     flip: bool = True
-    """Mirror every second crop."""
+    """Flip crops horizontally with probability 0.5."""
     workers: Natural = 2
     """Loader processes; 0 reads in the training process. The crops are the same."""
     skip_broken: bool = False
-    """Go on without files that cannot be read, and count them; otherwise the first one ends the run."""
+    """Skip and count unreadable files instead of stopping at the first."""
     timeout: NonNegative = 300.0
-    """Seconds that a batch may take; then the run fails, because a read or a worker hangs. 0 waits for ever."""
+    """Seconds to wait for a batch before the run fails. 0 disables the limit."""
     cache: str | None = None
-    """The folder of the class index; the user's cache folder if not given."""
+    """Folder of the class index (default: the user's cache folder)."""
     streets_size: tuple[Count, Count] = (256, 256)
     """Height and width of generated scenes."""
     streets_train: Count = 1000
-    """How many scenes there are to train on."""
+    """Number of generated training scenes."""
 
     def open(self, split: str) -> Dataset:
         """A split of the data."""
@@ -108,7 +108,7 @@ class ModelConfig:
     output_stride: Literal[8, 16] = 8
     """8 as in the paper, or 16."""
     frozen_bn: bool | None = None
-    """Keep BatchNorm as it was loaded; if not given, with weights yes, without no."""
+    """Freeze BatchNorm (default: only with pretrained weights)."""
 
 
 @section("sampling")
@@ -120,7 +120,7 @@ class SamplingConfig:
     preference: Literal["inverse", "complement"] = "inverse"
     """``inverse``: 1/(IoU + 0.05); ``complement``: 1 - IoU."""
     decay: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.99
-    """What a step leaves of the running confusion matrix."""
+    """Decay of the running confusion matrix per step."""
     lag: Count = 32
     """Draws use the IoU of this many steps ago."""
 
@@ -136,17 +136,17 @@ class TrainConfig:
     accumulate: Count = 1
     """Micro-batches per update."""
     lr: Positive = 0.01
-    """The first learning rate, of the backbone."""
+    """Initial learning rate of the backbone."""
     head_factor: Positive = 10.0
-    """The head learns this many times as fast."""
+    """Learning rate of the head, relative to the backbone."""
     power: Annotated[float, Field(ge=0, le=1e6), NUMBER] = 0.9
     """The rate falls as (1 - step/steps)^power."""
     warmup: Natural = 0
-    """Over this many first steps the rate rises from nothing to its course; a fresh head needs it at high rates."""
+    """Steps of linear warm-up. A new head needs them at high rates."""
     momentum: Fraction = 0.9
-    """SGD's."""
+    """Momentum of SGD."""
     weight_decay: Annotated[float, Field(ge=0, le=1e6), NUMBER] = 5e-4
-    """SGD's."""
+    """Weight decay of SGD."""
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     """32-true, bf16-mixed or 16-mixed."""
     compile: bool = False
@@ -158,13 +158,13 @@ class TrainConfig:
     validate_every: Count = 500
     """Steps between validations; the end is always validated."""
     checkpoint_every: Count = 500
-    """Steps between checkpoints; the end always is one."""
+    """Steps between checkpoints; the last step is always saved."""
     keep_last: Count = 2
-    """How many of the newest checkpoints stay."""
+    """Number of newest checkpoints to keep."""
     keep_steps: tuple[Natural, ...] = ()
-    """Steps whose checkpoints stay for good."""
+    """Steps whose checkpoints are never deleted."""
     previews: Natural = 4
-    """How many images of the validation split are predicted and kept as pictures at every validation."""
+    """Number of validation images to save as previews."""
     tensorboard: bool = False
     """Write TensorBoard's files as well."""
 
@@ -190,7 +190,7 @@ class Config:
     method: Method = "lmp"
     """A preset of loss and sampler, see ``METHODS``."""
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED), NUMBER] = 0
-    """Decides the fresh weights and every draw."""
+    """Seed of the initial weights and all random draws."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
@@ -206,4 +206,4 @@ class Recipe(Config):
     methods: dict[Method, Config] = field(default_factory=dict)
     """Settings by method that apply when this method is trained, such as its learning rate."""
     resolved: bool = False
-    """Whether all settings are stated, the method's too. A run writes its config.yaml so."""
+    """Whether the file states every setting, as a run's config.yaml does."""

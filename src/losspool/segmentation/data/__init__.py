@@ -2,7 +2,8 @@
 
 from losspool.segmentation.data.augment import Augmentation, crop
 from losspool.segmentation.data.check import report_check
-from losspool.segmentation.data.cityscapes import LABEL_IDS
+from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES_CLASSES
+from losspool.segmentation.data.cityscapes import LABEL_IDS as CITYSCAPES_LABEL_IDS
 from losspool.segmentation.data.files import FileDataset, Pair, existing_folder, images_below
 from losspool.segmentation.data.images import SUFFIXES, opened, read_image
 from losspool.segmentation.data.indexing import ClassIndex, build_index, class_index
@@ -24,9 +25,10 @@ from losspool.segmentation.data.registry import DATASETS, DatasetKind, dataset_k
 from losspool.segmentation.data.voc import VOC_AUGMENTED_IMAGES, prepare_voc
 
 __all__ = [
+    "CITYSCAPES_CLASSES",
+    "CITYSCAPES_LABEL_IDS",
     "DATASETS",
     "IGNORE",
-    "LABEL_IDS",
     "SUFFIXES",
     "VOC_AUGMENTED_IMAGES",
     "Augmentation",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import losspool
+from losspool.segmentation.base import UserError, first_line, out_of_memory
 from losspool.segmentation.data import IGNORE
 from losspool.segmentation.losses.settings import LossConfig
 from losspool.segmentation.losses.table import PLAIN_MEAN, loss_named
@@ -60,7 +61,7 @@ class Criterion(nn.Module):
         if self._loss.pixel_loss is None:
             return self._cross_entropy(logits, target, p, m)
         full = enlarge(logits.float(), (labels.shape[1], labels.shape[2]), self._stride)
-        losses = self._loss.pixel_loss(full, target, self._settings)
+        losses = self._pixel_losses(full, target)
         if self.class_weights is not None:
             losses = losses * self._weight_of(target)
         stats = losspool.PoolingStats()
@@ -89,6 +90,24 @@ class Criterion(nn.Module):
         if self.class_weights is not None:
             weights = weights * self._weight_of(target)
         return LossResult(loss, cast(Tensor, stats.prediction)[:, :height, :width], weights, stats)
+
+    def _pixel_losses(self, logits: Tensor, target: Tensor) -> Tensor:
+        """(B, H, W). The loss may be another package's: mistakes in it become one sentence."""
+        assert self._loss.pixel_loss is not None
+        name, valid = self._settings.name, target != IGNORE
+        try:
+            losses = self._loss.pixel_loss(logits, target, self._settings)
+        except Exception as error:  # another package's code may raise anything
+            if out_of_memory(error):
+                raise
+            raise UserError(f"loss {name!r} raised {type(error).__name__}: {first_line(error)}") from error
+        if not isinstance(losses, Tensor) or losses.shape != target.shape:
+            got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+            raise UserError(f"loss {name!r} must return a loss per pixel of shape {tuple(target.shape)}, got {got}")
+        negative = losses.detach()[(losses < 0) & valid] if target.device.type == "cpu" else losses.new_empty(0)
+        if len(negative):
+            raise UserError(f"loss {name!r} must not be negative, got {float(negative[0])!r}")
+        return losses
 
     def _weight_of(self, labels: Tensor) -> Tensor:
         """(B, H, W): the class weight of every pixel; arbitrary for void pixels."""

@@ -4,6 +4,7 @@ from losspool.segmentation.models.batch_norm import freeze_batch_norm
 from losspool.segmentation.models.deeplab import ALIGN_CORNERS, DeepLabV2, covered, enlarge
 from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
 from losspool.segmentation.models.registry import MODELS, Model, ModelSpec, build_from_spec, build_model
+from losspool.segmentation.models.unet import BUILD as UNET
 from losspool.segmentation.models.weights import LoadReport, read_weights
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "CAFFE",
     "IMAGENET",
     "MODELS",
+    "UNET",
     "DeepLabV2",
     "LoadReport",
     "Model",

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from losspool.segmentation.base import UserError, replacing
+from losspool.segmentation.base import UserError, first_line, replacing
 from losspool.segmentation.models import Model, enlarge
 from losspool.segmentation.prediction.trained_run import Trained
 
@@ -85,7 +85,7 @@ def export_run(trained: Trained, path: Path, size: tuple[int, int] | None = None
         try:
             content = write(network, _images(shapes[0]), size is None, _description(trained))
         except Exception as error:  # tracing the model's code may raise anything
-            problem = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            problem = first_line(error)
             raise UserError(f"{trained.model.spec.name}: the model cannot be exported ({problem})") from error
         partial.write_bytes(content)
         return _check(load(partial.read_bytes()), network, shapes, path)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from losspool.segmentation.base import replacing
-from losspool.segmentation.data import LABEL_IDS, ClassInfo, Pixels
+from losspool.segmentation.data import CITYSCAPES_LABEL_IDS, ClassInfo, Pixels
 
 # Every 17th of viridis' 256 colours (van der Walt and Smith, 2015), which is perceptually uniform.
 _VIRIDIS = """
@@ -35,7 +35,7 @@ def index_image(labels: Pixels) -> Image.Image:
 
 def cityscapes_image(labels: Pixels) -> Image.Image:
     """Labels of Cityscapes' 19 classes as the label ids that its benchmark expects."""
-    return Image.fromarray(np.array(LABEL_IDS, np.uint8)[labels])
+    return Image.fromarray(np.array(CITYSCAPES_LABEL_IDS, np.uint8)[labels])
 
 
 def overlay_image(image: Image.Image, labels: Pixels, classes: Sequence[ClassInfo]) -> Image.Image:

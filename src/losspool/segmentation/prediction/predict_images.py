@@ -11,7 +11,7 @@ from rich.console import Console
 
 from losspool.segmentation.base import UserError, in_threads, plain, say, track
 from losspool.segmentation.config import EvaluateConfig
-from losspool.segmentation.data import ClassInfo, Pixels, cityscapes
+from losspool.segmentation.data import CITYSCAPES_CLASSES, ClassInfo, Pixels
 from losspool.segmentation.prediction.pictures import (
     cityscapes_image,
     heat_image,
@@ -38,7 +38,7 @@ def parse_formats(given: Sequence[str], classes: Sequence[ClassInfo], weights: b
         if name not in SUFFIXES:
             raise UserError(f"a format is one of {', '.join(SUFFIXES)}, got {name!r}")
     if "cityscapes" in formats:
-        if [info.name for info in classes] != [info.name for info in cityscapes.CLASSES]:
+        if [info.name for info in classes] != [info.name for info in CITYSCAPES_CLASSES]:
             raise UserError("the format 'cityscapes' needs a network of Cityscapes' 19 classes, got other classes")
         if len(formats) > 1 or weights:
             raise UserError("the format 'cityscapes' must be alone: the benchmark expects one file per image")

@@ -13,7 +13,7 @@ from torch import Tensor
 from losspool.segmentation.base import UserError, check_trusted
 from losspool.segmentation.config import Config, EvaluateConfig, load_config
 from losspool.segmentation.data import ClassInfo, Dataset, check_classes, existing_folder
-from losspool.segmentation.models import Model, ModelSpec, build_from_spec, unet
+from losspool.segmentation.models import UNET, Model, ModelSpec, build_from_spec
 from losspool.segmentation.prediction.predictor import Predictor
 from losspool.segmentation.runs import RunFolder, checkpoint_path, chosen_steps, fitting, read_checkpoint
 
@@ -74,7 +74,7 @@ class TrainedRun:
         content = read_checkpoint(path)
         with fitting(path, "its own model"):
             spec = ModelSpec.from_dict(content["spec"])
-        check_trusted(path, "model", spec.name, (*self.trusted, unet.BUILD))
+        check_trusted(path, "model", spec.name, (*self.trusted, UNET))
         if spec.name != config.model.name or (not spec.by_path and spec.output_stride != config.model.output_stride):
             raise UserError(
                 f"{path}: a checkpoint of another model: it holds {_model(spec.name, spec.output_stride)}, "

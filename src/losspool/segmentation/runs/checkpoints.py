@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from losspool.segmentation.base import UserError, out_of_memory, remove, replacing, say, sweep
+from losspool.segmentation.base import UserError, first_line, out_of_memory, remove, replacing, say, sweep
 
 FORMAT = 1
 _NAME = re.compile(r"step-(\d{7,})\.pt")
@@ -70,7 +70,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except Exception as error:  # corrupt bytes can make the reader raise anything
         if out_of_memory(error):
             raise UserError(f"{path}: the checkpoint does not fit into memory") from None
-        raise DamagedError(f"{path}: the checkpoint is damaged, or asks to run code ({_first_line(error)})") from None
+        raise DamagedError(f"{path}: the checkpoint is damaged, or asks to run code ({first_line(error)})") from None
     if not isinstance(stored, dict) or not {"format", "checksum", "content"} <= set(stored):
         raise DamagedError(f"{path}: not a checkpoint of losspool")
     if type(stored["format"]) is not int or stored["format"] != FORMAT:
@@ -91,7 +91,7 @@ def fitting(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except (UserError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        problem = f"it has no {error}" if isinstance(error, KeyError) else _first_line(error)
+        problem = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
         raise UserError(f"{path}: the checkpoint does not fit {what} ({problem})") from error
 
 
@@ -118,10 +118,6 @@ def prune(folder: Path, *, step: int, last: int, keep: Iterable[int]) -> None:
     for each in set(steps[:-last]) - set(keep):
         remove(checkpoint_path(folder, each))
     sweep(folder)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _checksum(value: Any) -> str:

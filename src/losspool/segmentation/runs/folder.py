@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ def check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
             raise UserError(f"{folder.path}: the run exists; pass --resume to resume it, or another folder with --out")
         # Before its first checkpoint the run starts over, so the initial weights matter.
         free = FREE_TO_CHANGE if steps_in(folder.checkpoints) else FREE_TO_CHANGE - {"model.weights"}
-        stored, wanted = (flat(asdict(each)) for each in (load_config(folder.config), config))
+        stored, wanted = (flat(each) for each in (load_config(folder.config), config))
         for key in wanted:
             if key not in free and stored.get(key) != wanted[key]:
                 raise UserError(f"{folder.path}: its {key} is {stored.get(key)!r}, the command says {wanted[key]!r}")
@@ -127,9 +127,10 @@ def write_config(folder: RunFolder, config: Config) -> None:
         partial.write_text(dump_config(config), encoding="utf-8")
 
 
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested settings to dotted names."""
+def flat(section: Any, prefix: str = "") -> dict[str, Any]:
+    """The settings of a config by their dotted names. A mapping is one value."""
     found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    for each in fields(section):
+        value, name = getattr(section, each.name), f"{prefix}{each.name}"
+        found |= flat(value, f"{name}.") if is_dataclass(value) else {name: value}
     return found

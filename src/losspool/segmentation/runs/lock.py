@@ -22,7 +22,7 @@ class RunLock:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._lock = FileLock(folder / LOCK, poll_interval=0.2, thread_local=False)
+        self._lock = FileLock(folder / LOCK, poll_interval=0.2, thread_local=False, fallback_to_soft=False)
         self.held = False
 
     def claim(self) -> RunLock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -107,6 +108,8 @@ def crop_loader(
         prefetch_factor=PREFETCH if workers else None,
         collate_fn=stack,
         pin_memory=pin,
+        # The alarm of ``watched`` reaches the main thread only; elsewhere torch's own timeout has to do.
+        timeout=timeout if workers and threading.current_thread() is not threading.main_thread() else 0,
         worker_init_fn=init_worker,
         generator=torch.Generator(),  # else it would draw from the global one
     )

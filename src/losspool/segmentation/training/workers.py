@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
-from losspool.segmentation.base import UserError, end_with_parent
+from losspool.segmentation.base import UserError, end_with_parent, first_line
 
 TICK = 0.5
 """Seconds between checks of the workers while waiting for a batch."""
@@ -46,7 +46,7 @@ def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, N
         _kill([each for each in active_children() if each not in others])
         with _no_unraisable():
             traceback.clear_frames(error.__traceback__)  # drops torch's incomplete iterator, whose __del__ fails
-        raise UserError(f"the data.workers cannot be started ({_first_line(error)})") from error
+        raise UserError(f"the data.workers cannot be started ({first_line(error)})") from error
     workers = [each for each in active_children() if each not in others]
     if _in_main_thread():
         # torch's handler would raise wherever the trainer happens to be, even in the middle of a step.
@@ -91,15 +91,15 @@ def _worker_errors(workers: Sequence[BaseProcess], timeout: float) -> Iterator[N
         traceback.clear_frames(error.__traceback__)  # they hold torch's iterator
         raise UserError(str(error)) from None
     except (RuntimeError, OSError, EOFError) as error:  # torch or a pipe lost a worker
-        if not workers:
+        if not workers or str(error).startswith("Caught "):  # torch's word for what the dataset's own code raised
             raise
         closed = wait([worker.sentinel for worker in workers], TICK)
         for worker in workers:
             if worker.sentinel in closed:
                 worker.join(TICK)  # its pipes close a moment before it ends
-        problem = _describe_death(workers) or f"the data.workers cannot be reached ({_first_line(error)})"
+        problem = _describe_death(workers) or f"the data.workers cannot be reached ({first_line(error)})"
         traceback.clear_frames(error.__traceback__)
-        raise UserError(problem) from None
+        raise UserError(problem) from error
 
 
 @contextmanager
@@ -172,10 +172,6 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # of the real-time signals, only the first and the last have names
         return f"signal {number}"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0] or type(error).__name__
 
 
 def _in_main_thread() -> bool:
