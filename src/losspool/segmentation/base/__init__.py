@@ -2,7 +2,7 @@
 
 from losspool.segmentation.base.console import console, plain, progress_bar, say, track
 from losspool.segmentation.base.errors import BrokenFileError, UserError, first_line, out_of_memory
-from losspool.segmentation.base.files import PARTIAL, read_json, remove, replacing, sweep, write_json
+from losspool.segmentation.base.files import PARTIAL, read_json, remove, replacing, sweep, write_json, writing
 from losspool.segmentation.base.plugins import check_trusted, import_by_path, is_import_path
 from losspool.segmentation.base.process import Interrupt, Interrupted, end_with_parent, hard_exit
 from losspool.segmentation.base.sections import (
@@ -56,4 +56,5 @@ __all__ = [
     "track",
     "validate",
     "write_json",
+    "writing",
 ]

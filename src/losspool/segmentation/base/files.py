@@ -37,6 +37,15 @@ def replacing(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of the system while ``path`` is written into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
+
+
 def remove(path: Path) -> None:
     """Delete a file if it exists."""
     try:

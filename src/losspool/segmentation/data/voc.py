@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from losspool.segmentation.base import BrokenFileError, UserError, in_threads, replacing, track
+from losspool.segmentation.base import BrokenFileError, UserError, in_threads, replacing, track, writing
 from losspool.segmentation.data.files import FileDataset, Pair, existing_folder, read_list
 from losspool.segmentation.data.images import read_values, size_of
 from losspool.segmentation.data.labels import contiguous
@@ -94,7 +92,7 @@ def prepare_voc(voc: Path, sbd: Path) -> Prepared:
     own = set(train)
     target = folder / "SegmentationClassAug"
     list_file = folder / LISTS / f"{AUGMENTED}.txt"
-    with _writing(target):
+    with writing(target):
         target.mkdir(exist_ok=True)
         list_file.unlink(missing_ok=True)
 
@@ -105,7 +103,7 @@ def prepare_voc(voc: Path, sbd: Path) -> Prepared:
             raise BrokenFileError(path, "its size differs from the image's")
         image = Image.fromarray(label)
         image.putpalette(_PALETTE)
-        with _writing(target / f"{name}.png"):
+        with writing(target / f"{name}.png"):
             image.save(target / f"{name}.png")
 
     for _ in track(in_threads(write, names), len(names), "Writing SegmentationClassAug"):
@@ -113,14 +111,6 @@ def prepare_voc(voc: Path, sbd: Path) -> Prepared:
     with replacing(list_file) as partial:
         partial.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
     return Prepared(target, list_file, len(names), sum(name not in own for name in names))
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
 
 
 def _sbd_folder(root: Path) -> Path:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from losspool import __version__
-from losspool.segmentation.base import Interrupted, UserError, read_json, replacing, write_json
+from losspool.segmentation.base import Interrupted, UserError, read_json, replacing, write_json, writing
 
 
 class MetricsFile:
@@ -27,13 +27,13 @@ class MetricsFile:
 
     def append(self, entry: dict[str, Any]) -> None:
         line = json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n"
-        with _writing(self._path), open(self._path, "a", encoding="utf-8") as file:
+        with writing(self._path), open(self._path, "a", encoding="utf-8") as file:
             file.write(line)
 
     def sync(self) -> None:
         """Sync to disk, before a checkpoint is written: the lines up to its step must survive with it."""
         if self._path.exists():
-            with _writing(self._path), open(self._path, "rb+") as file:
+            with writing(self._path), open(self._path, "rb+") as file:
                 os.fsync(file.fileno())
 
     def cut(self, step: int, validated: int) -> None:
@@ -69,14 +69,6 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is not JSON")  # Python would accept NaN and Infinity
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 class TensorBoard:
