@@ -120,7 +120,7 @@ def test_agrees_with_a_convex_solver(p, m, kind):
         numpy.testing.assert_allclose(weights.double().numpy() / tau, w.value / tau, atol=5e-3)
 
 
-@pytest.mark.parametrize("p", [1.0, 1.001, 1.3, 10.0, math.inf])
+@pytest.mark.parametrize("p", [1.0, 1.3, math.inf])
 def test_compiled_equals_eager_on_the_whole_matrix(p):
     """Bit for bit. Pooling is one operator to the compiler: a few p and m stand for all of them."""
     for m in (1, 0.25, 1.0):

@@ -192,6 +192,7 @@ def test_what_a_dead_worker_held_is_not_waited_for(tmp_path, death):
     assert "ended\n" in told  # beside it torch's thread that pins memory may print a traceback
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # torch's pinning thread may raise
 @pytest.mark.parametrize("moment", ["early", "at the end", 0, 0.01])
 def test_no_thread_is_left(tmp_path, monkeypatch, moment):
     """However the loader ends: in order, or by the death of a worker at any moment."""
