@@ -1,14 +1,21 @@
 """Commands in processes of their own: started as a user starts them, found through /proc, and ended for certain."""
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import secrets
+import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).parent
 PATHS = [str(HERE.parent / "src"), str(HERE)]
@@ -18,30 +25,117 @@ PATIENCE = 180
 _MARK = "LOSSPOOL_TEST_STARTED_BY"
 
 
-class Process(subprocess.Popen):
-    """All that it says is in one pipe. A mark in the environment tells what it has started, and they in turn."""
+class Relatives:
+    """Finds what a process has started: by its session, and by a mark in the environment that they inherit."""
+
+    pid: int
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._mark = secrets.token_hex(8)
+        self.environment = {**ENVIRONMENT, _MARK: self._mark, **environment}
+
+    def family(self) -> list[int]:
+        """It and its descendants, as far as they live: ranks have sessions of their own, orphans another parent."""
+        return [pid for pid in _pids() if alive(pid) and self._is_relative(pid)]
+
+    def _is_relative(self, pid: int) -> bool:
+        status = _status(pid)
+        return _variables(pid).get(_MARK) == self._mark or (status is not None and status.session == self.pid)
+
+
+class Process(Relatives, subprocess.Popen):
+    """All that it says is in one pipe."""
 
     def __init__(self, *words, **environment: str) -> None:
-        self.mark = secrets.token_hex(8)
-        super().__init__(
+        Relatives.__init__(self, environment)
+        subprocess.Popen.__init__(
+            self,
             [sys.executable, *map(str, words)],
-            env={**ENVIRONMENT, _MARK: self.mark, **environment},
+            env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,  # a test may signal the whole group
         )
 
-    def family(self) -> list[int]:
-        """It and its descendants, as far as they live: ranks have sessions of their own, orphans another parent."""
-        return [pid for pid in _pids() if alive(pid) and _variables(pid).get(_MARK) == self.mark]
+
+class ForkedProcess(Relatives):
+    """A module run as ``python -m`` runs it, in a fork of preloaded.py; used like the class above."""
+
+    def __init__(self, module: str, *words, **environment: str) -> None:
+        super().__init__(environment)
+        request = {
+            "module": module,
+            "words": [str(word) for word in words],
+            "environment": self.environment,
+            "folder": os.getcwd(),
+        }
+        reader, writer = os.pipe()
+        self._connection = _connect()
+        socket.send_fds(self._connection, [json.dumps(request).encode()], [writer])
+        os.close(writer)
+        self._answers = self._connection.makefile()
+        self.pid = int(self._answers.readline())
+        self.stdout = os.fdopen(reader)
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            self.returncode = int(self._answers.readline())
+            self._answers.close()
+            self._connection.close()
+        return self.returncode
+
+    def communicate(self, timeout: float) -> tuple[str, None]:
+        deadline, output = time.monotonic() + timeout, b""
+        while select.select([self.stdout], [], [], max(deadline - time.monotonic(), 0))[0]:
+            if not (piece := os.read(self.stdout.fileno(), 1 << 16)):
+                break
+            output += piece
+        self.wait(max(deadline - time.monotonic(), 0))
+        self.stdout.close()
+        return output.decode(), None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+@functools.cache
+def _preloaded() -> tuple[Path, socket.socket]:
+    """The socket of this process's own preloaded.py, and a connection that keeps it alive."""
+    path = Path(tempfile.mkdtemp()) / "socket"
+    atexit.register(shutil.rmtree, path.parent)
+    subprocess.run([sys.executable, HERE / "preloaded.py", path], env=ENVIRONMENT, stdin=subprocess.DEVNULL, check=True)
+    return path, _connection(path)
+
+
+def _connect() -> socket.socket:
+    return _connection(_preloaded()[0])
+
+
+def _connection(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(path))
+    return connection
 
 
 class Processes:
     """Starts commands. When the block ends, so have they, and whatever they started."""
 
     def __init__(self) -> None:
-        self._started: list[Process] = []
+        self._started: list[Process | ForkedProcess] = []
 
     def __enter__(self) -> "Processes":
         return self
@@ -59,14 +153,15 @@ class Processes:
         self._started.append(Process(*words, **environment))
         return self._started[-1]
 
-    def launch(self, *arguments, processes: int = 1, restarts: int = 0, **environment: str) -> Process:
+    def launch(self, *arguments, processes: int = 1, restarts: int = 0, **environment: str) -> ForkedProcess:
         """``losspool`` with these arguments; as several ranks, under torchrun."""
-        ranks = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        start = [*ranks, f"--max-restarts={restarts}"] if processes > 1 else []
-        return self.python(*start, "-m", "losspool", *arguments, **environment)
+        torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        start = [*torchrun, f"--max-restarts={restarts}", "-m"] if processes > 1 else []
+        self._started.append(ForkedProcess(*start, "losspool", *arguments, **environment))
+        return self._started[-1]
 
 
-def outcome(process: Process, timeout: float = PATIENCE) -> tuple[int, str]:
+def outcome(process: Process | ForkedProcess, timeout: float = PATIENCE) -> tuple[int, str]:
     """Exit code and all that was said."""
     output, _ = process.communicate(timeout=timeout)
     return process.returncode, output
@@ -82,26 +177,32 @@ def until(condition, seconds: float = PATIENCE) -> bool:
     return True
 
 
-def _status(pid: int) -> tuple[str, int] | None:
-    """State and parent; None for a process that is gone."""
+class _Status(NamedTuple):
+    state: str
+    parent: int
+    session: int
+
+
+def _status(pid: int) -> _Status | None:
+    """None for a process that is gone."""
     try:
-        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+        state, parent, _, session = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return state, int(parent)
+    return _Status(state, int(parent), int(session))
 
 
 def alive(pid: int) -> bool:
     """A zombie is dead: whoever has to bury it is not the subject here."""
     status = _status(pid)
-    return status is not None and status[0] not in "ZX"
+    return status is not None and status.state not in "ZX"
 
 
 def children(pid: int) -> list[int]:
-    return [each for each in _pids() if (status := _status(each)) and status[1] == pid and status[0] not in "ZX"]
+    return [each for each in _pids() if (status := _status(each)) and status.parent == pid and status.state not in "ZX"]
 
 
-def ranks(process: Process) -> dict[int, int]:
+def ranks(process: Process | ForkedProcess) -> dict[int, int]:
     """Rank -> process number, of what torchrun has started."""
     found = {pid: _variables(pid).get("RANK") for pid in children(process.pid)}
     return {int(rank): pid for pid, rank in found.items() if rank is not None}

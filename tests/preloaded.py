@@ -1,0 +1,86 @@
+"""A process that has imported torch and the package, and forks for each command that it is sent.
+
+Importing takes a process four seconds, and the tests start some eighty. Run as a script, with the path of a
+socket: it goes to the background once it is ready, and ends with the connection that was made first.
+"""
+
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+
+
+def serve(path: str) -> tuple[str, list[str]]:
+    """Fork for every request. Returns in the forked processes only: the module to run, and its arguments."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    if os.fork():
+        os._exit(0)  # whoever waits for this process now finds the socket
+    owner, _ = listener.accept()
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writer)
+    selector = selectors.DefaultSelector()
+    for source in (owner, listener, reader):
+        selector.register(source, selectors.EVENT_READ)
+    running: dict[int, socket.socket] = {}
+    while True:
+        ready = [key.fileobj for key, _ in selector.select()]
+        if owner in ready:
+            os._exit(0)
+        if reader in ready:
+            os.read(reader, 4096)
+            bury(running)
+        if listener in ready:
+            connection, _ = listener.accept()
+            message, (output,), *_ = socket.recv_fds(connection, 1 << 20, 1)
+            if pid := os.fork():
+                running[pid] = connection
+                os.close(output)
+                connection.sendall(f"{pid}\n".encode())
+                continue
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for each in (owner, listener, connection, *running.values()):
+                each.close()
+            os.close(reader)
+            os.close(writer)
+            return become(output, **json.loads(message))
+
+
+def bury(running: dict[int, socket.socket]) -> None:
+    """Tell how each process that has ended did so."""
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        with running.pop(pid) as connection:
+            connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+
+
+def become(output: int, module: str, words: list[str], environment: dict, folder: str) -> tuple[str, list[str]]:
+    """What a new process would have: its own session, output, environment and folder."""
+    os.setsid()
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    # As Python opens them: the old ones believe that they can seek.
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    return module, words
+
+
+if __name__ == "__main__":
+    import losspool.cli
+    import losspool.segmentation.training  # noqa: F401
+
+    name, sys.argv[1:] = serve(sys.argv[1])
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
