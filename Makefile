@@ -31,7 +31,7 @@ $(LAB): pyproject.toml constraints.txt
 	touch $@
 
 test: $(SETUP)  ## run the tests
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 lint: $(SETUP)  ## check style and formatting
 	$(BIN)/ruff check .

@@ -62,8 +62,8 @@ class Process(Relatives, subprocess.Popen):
 class ForkedProcess(Relatives):
     """A module run as ``python -m`` runs it, in a fork of preloaded.py; used like the class above."""
 
-    def __init__(self, module: str, *words, **environment: str) -> None:
-        super().__init__(environment)
+    def __init__(self, module: str, *words) -> None:
+        super().__init__({})
         request = {
             "module": module,
             "words": [str(word) for word in words],
@@ -153,11 +153,11 @@ class Processes:
         self._started.append(Process(*words, **environment))
         return self._started[-1]
 
-    def launch(self, *arguments, processes: int = 1, restarts: int = 0, **environment: str) -> ForkedProcess:
+    def launch(self, *arguments, processes: int = 1, restarts: int = 0) -> ForkedProcess:
         """``losspool`` with these arguments; as several ranks, under torchrun."""
         torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         start = [*torchrun, f"--max-restarts={restarts}", "-m"] if processes > 1 else []
-        self._started.append(ForkedProcess(*start, "losspool", *arguments, **environment))
+        self._started.append(ForkedProcess(*start, "losspool", *arguments))
         return self._started[-1]
 
 

@@ -35,6 +35,8 @@ def runs(tmp_path_factory):
         started = []
         for number, (name, workers) in enumerate(RUNS.items()):
             words = (
+                "-m",
+                "losspool",
                 "train",
                 recipe,
                 "method=lmp",
@@ -44,7 +46,7 @@ def runs(tmp_path_factory):
                 folder / name,
             )
             # An order that comes from a set would differ.
-            started.append(processes.launch(*words, PYTHONHASHSEED=str(number + 1)))
+            started.append(processes.python(*words, PYTHONHASHSEED=str(number + 1)))
         for process in started:
             code, told = outcome(process)
             assert code == 0, told

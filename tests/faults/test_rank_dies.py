@@ -1,7 +1,11 @@
-"""One of two ranks is killed under torchrun with restarts: training resumes and ends with the undisturbed bits."""
+"""Two ranks under torchrun, killed or stopped: training resumes and ends with the bits of an undisturbed run."""
+
+import signal
 
 import pytest
 
+from losspool.segmentation.prediction.scoring import score
+from losspool.segmentation.prediction.trained_run import TrainedRun
 from losspool.segmentation.runs.checkpoints import steps_in
 from real_runs import Processes, kill, outcome, ranks, until
 from runs_for_tests import assert_equal, checkpoint, metrics, write_recipe
@@ -24,16 +28,44 @@ def undisturbed(tmp_path_factory):
     return recipe, folder / "undisturbed"
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_killed_and_restarted(undisturbed, launch, tmp_path, victim):
-    (recipe, truth), out = undisturbed, tmp_path / "killed"
-    process = start(launch, recipe, out)
-    # Whichever is there when it is looked: older ones are deleted meanwhile.
-    assert until(lambda: max(steps_in(out / "checkpoints"), default=0) >= 2 * EVERY or process.poll() is not None)
-    kill(ranks(process)[victim])
-    code, output = outcome(process)
-    assert code == 0, output
-    assert "resumed at step" in output
+def reach(process, out, step):
+    """Wait for a checkpoint of this step or a later one: older ones are deleted meanwhile."""
+    assert until(lambda: max(steps_in(out / "checkpoints"), default=0) >= step or process.poll() is not None)
+
+
+def assert_same_end(out, truth):
     assert_equal(checkpoint(out, STEPS), checkpoint(truth, STEPS))
     assert metrics(out) == metrics(truth)
+
+
+def test_either_rank_is_killed_and_both_restarted(undisturbed, launch, tmp_path):
+    (recipe, truth), out = undisturbed, tmp_path / "killed"
+    process = start(launch, recipe, out)
+    reach(process, out, 2 * EVERY)
+    killed = ranks(process)
+    kill(killed[1])
+    assert until(lambda: not set(killed.values()) & set(ranks(process).values()))
+    reach(process, out, max(steps_in(out / "checkpoints")) + 2 * EVERY)
+    kill(ranks(process)[0])
+    code, output = outcome(process)
+    assert code == 0, output
+    assert output.count("resumed at step") == 2
+    assert_same_end(out, truth)
     assert not process.family()
+
+
+def test_two_ranks_stop_and_resume_together(undisturbed, launch, tmp_path):
+    (recipe, truth), out = undisturbed, tmp_path / "stopped"
+    process = start(launch, recipe, out)
+    reach(process, out, EVERY)
+    process.send_signal(signal.SIGTERM)
+    code, output = outcome(process)
+    assert code != 0
+    assert "stopped at step" in output
+    code, output = outcome(start(launch, recipe, out))
+    assert code == 0, output
+    assert_same_end(out, truth)
+    # BatchNorm was trained apart on the two ranks: the score must be that of the network in the checkpoint.
+    trained = TrainedRun.open(out, ["tiny_model.build"]).load(STEPS)
+    scores = score(trained.predictor(trained.config.evaluate), trained.config.data.open("val"), range(3), lambda: None)
+    assert metrics(out)[-1]["iou"] == scores.summary()["iou"]

@@ -7,12 +7,9 @@ import pytest
 import torch
 
 from losspool.segmentation.config.recipes import load_config
-from losspool.segmentation.prediction.scoring import score
-from losspool.segmentation.prediction.trained_run import TrainedRun
-from losspool.segmentation.runs.folder import RunFolder
 from losspool.segmentation.training.trainer import Trainer
 from real_runs import description, outcome, until
-from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
+from runs_for_tests import checkpoint, metrics, train, write_recipe
 
 
 @pytest.mark.parametrize(
@@ -68,28 +65,6 @@ def test_a_signal_ends_a_run_with_a_line_that_says_how_to_go_on(tmp_path, number
     assert described["status"] == "stopped"
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"step-{described['step']:07d}.pt"]
     assert not process.family()
-
-
-def test_two_processes_stop_and_resume_together(tmp_path, launch):
-    recipe = write_recipe(tmp_path, steps=160, validate_every=160, checkpoint_every=160)
-    arguments = ("train", recipe, "data.workers=0", "train.batch=1")
-    whole = launch(*arguments, "--out", tmp_path / "whole", processes=2)
-    assert outcome(whole)[0] == 0
-    part = launch(*arguments, "--out", tmp_path / "part", processes=2)
-    assert until((tmp_path / "part" / "metrics.jsonl").exists)
-    part.send_signal(signal.SIGTERM)
-    code, output = outcome(part)
-    assert code != 0
-    assert "stopped at step" in output
-    code, output = outcome(launch(*arguments, "--out", tmp_path / "part", "--resume", processes=2))
-    assert code == 0, output
-    assert_equal(checkpoint(tmp_path / "part", 160)["model"], checkpoint(tmp_path / "whole", 160)["model"])
-    assert metrics(tmp_path / "part") == metrics(tmp_path / "whole")
-    # BatchNorm was trained apart on the two ranks: the score must be that of the network in the checkpoint.
-    folder = RunFolder(tmp_path / "part")
-    trained = TrainedRun.open(folder.path, ["tiny_model.build"]).load(160)
-    scores = score(trained.predictor(trained.config.evaluate), trained.config.data.open("val"), range(3), lambda: None)
-    assert metrics(tmp_path / "part")[-1]["iou"] == scores.summary()["iou"]
 
 
 def test_a_signal_to_the_whole_group_is_a_stop_too(tmp_path, launch):
