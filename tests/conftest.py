@@ -24,7 +24,7 @@ def _default_signals():
 
 def pytest_collection_modifyitems(items):
     """Run the tests that start processes first: they take longest, and short ones share out the last minute best."""
-    items.sort(key=lambda item: not {"launch", "undisturbed"} & set(item.fixturenames))
+    items.sort(key=lambda item: not {"launch", "torchrun", "undisturbed"} & set(item.fixturenames))
 
 
 @pytest.fixture
@@ -48,3 +48,10 @@ def launch():
     """The command in a process of its own; nothing of it outlives the test, however that ends."""
     with Processes() as processes:
         yield processes.launch
+
+
+@pytest.fixture
+def torchrun():
+    """The command as two ranks under torchrun; nothing of them outlives the test."""
+    with Processes() as processes:
+        yield processes.torchrun

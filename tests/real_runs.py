@@ -153,11 +153,18 @@ class Processes:
         self._started.append(Process(*words, **environment))
         return self._started[-1]
 
-    def launch(self, *arguments, processes: int = 1, restarts: int = 0) -> ForkedProcess:
-        """``losspool`` with these arguments; as several ranks, under torchrun."""
-        torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        start = [*torchrun, f"--max-restarts={restarts}", "-m"] if processes > 1 else []
-        self._started.append(ForkedProcess(*start, "losspool", *arguments))
+    def launch(self, *arguments, ranks: int = 1) -> ForkedProcess:
+        """``losspool`` with these arguments, as one process or several ranks."""
+        return self.fork(*(["fork_ranks", ranks] if ranks > 1 else ["losspool"]), *arguments)
+
+    def torchrun(self, *arguments, restarts: int = 0) -> ForkedProcess:
+        """``losspool`` as two ranks that torchrun starts, and starts again."""
+        options = ["--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}", "-m", "losspool"]
+        return self.fork("torch.distributed.run", *options, *arguments)
+
+    def fork(self, *words) -> ForkedProcess:
+        """A module with its arguments, as after ``python -m``."""
+        self._started.append(ForkedProcess(*words))
         return self._started[-1]
 
 

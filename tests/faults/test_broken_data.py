@@ -155,7 +155,7 @@ def test_ranks_skip_what_one_process_does(recipe, data, tmp_path, launch):
     options = (SKIP, "method=lmp", "sampling.mix=0.0", "model.name=tiny_model.build_plain", "train.log_every=1")
     train(recipe, tmp_path / "one", *options, "train.batch=2")
     arguments = ("train", recipe, *options, "train.batch=1", "--out", tmp_path / "two")
-    code, output = outcome(launch(*arguments, processes=2))
+    code, output = outcome(launch(*arguments, ranks=2))
     assert code == 0, output
     one, two = (metrics(tmp_path / name) for name in ("one", "two"))
     for line, other in zip(one, two, strict=True):

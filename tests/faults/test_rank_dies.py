@@ -13,8 +13,8 @@ from runs_for_tests import assert_equal, checkpoint, metrics, write_recipe
 STEPS, EVERY = 60, 5
 
 
-def start(launch, recipe, folder):
-    return launch("train", recipe, "method=lmp", "--out", folder, "--resume", processes=2, restarts=2)
+def start(torchrun, recipe, folder):
+    return torchrun("train", recipe, "method=lmp", "--out", folder, "--resume", restarts=2)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("truth")
     recipe = write_recipe(folder, steps=STEPS, checkpoint_every=EVERY, validate_every=30, log_every=1, previews=0)
     with Processes() as processes:
-        code, output = outcome(start(processes.launch, recipe, folder / "undisturbed"))
+        code, output = outcome(start(processes.torchrun, recipe, folder / "undisturbed"))
     assert code == 0, output
     return recipe, folder / "undisturbed"
 
@@ -38,9 +38,9 @@ def assert_same_end(out, truth):
     assert metrics(out) == metrics(truth)
 
 
-def test_either_rank_is_killed_and_both_restarted(undisturbed, launch, tmp_path):
+def test_either_rank_is_killed_and_both_restarted(undisturbed, torchrun, tmp_path):
     (recipe, truth), out = undisturbed, tmp_path / "killed"
-    process = start(launch, recipe, out)
+    process = start(torchrun, recipe, out)
     reach(process, out, 2 * EVERY)
     killed = ranks(process)
     kill(killed[1])
@@ -54,15 +54,15 @@ def test_either_rank_is_killed_and_both_restarted(undisturbed, launch, tmp_path)
     assert not process.family()
 
 
-def test_two_ranks_stop_and_resume_together(undisturbed, launch, tmp_path):
+def test_two_ranks_stop_and_resume_together(undisturbed, torchrun, tmp_path):
     (recipe, truth), out = undisturbed, tmp_path / "stopped"
-    process = start(launch, recipe, out)
+    process = start(torchrun, recipe, out)
     reach(process, out, EVERY)
     process.send_signal(signal.SIGTERM)
     code, output = outcome(process)
     assert code != 0
     assert "stopped at step" in output
-    code, output = outcome(start(launch, recipe, out))
+    code, output = outcome(start(torchrun, recipe, out))
     assert code == 0, output
     assert_same_end(out, truth)
     # BatchNorm was trained apart on the two ranks: the score must be that of the network in the checkpoint.

@@ -8,11 +8,11 @@ from real_runs import alive, children, description, outcome, until
 from runs_for_tests import checkpoint, write_recipe
 
 
-def test_a_launcher_that_is_killed_leaves_no_rank(tmp_path, launch):
+def test_a_launcher_that_is_killed_leaves_no_rank(tmp_path, torchrun):
     """They save what they have, and the folder is free for the next."""
     recipe = write_recipe(tmp_path, steps=4000, validate_every=4000, checkpoint_every=4000)
     arguments = ("train", recipe, "train.batch=1", "--out", tmp_path / "run")
-    launcher = launch(*arguments, processes=2)
+    launcher = torchrun(*arguments)
     assert until((tmp_path / "run" / "metrics.jsonl").exists)
     ranks = children(launcher.pid)
     assert len(ranks) == 2
@@ -27,7 +27,7 @@ def test_a_launcher_that_is_killed_leaves_no_rank(tmp_path, launch):
 def test_a_rank_that_fails_in_a_validation_ends_all(tmp_path, launch):
     recipe = write_recipe(tmp_path)
     os.truncate(tmp_path / "data" / "images" / "val" / "001.png", 60)  # read by one of two ranks
-    code, output = outcome(launch("train", recipe, "train.batch=1", "--out", tmp_path / "run", processes=2))
+    code, output = outcome(launch("train", recipe, "train.batch=1", "--out", tmp_path / "run", ranks=2))
     assert code != 0
     assert "001.png: the image cannot be decoded" in output
     assert checkpoint(tmp_path / "run", 6)["validated"] == 0  # what was trained before the validation is not lost

@@ -4,36 +4,22 @@ import contextlib
 import json
 import multiprocessing
 import os
-import pickle
 import signal
-import struct
 import threading
 import time
-from multiprocessing.synchronize import Event
-from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data._utils import worker as torch_worker
 
 from faults.bad_files import hang
+from faults.dying_workers import ENDLESS, TIMEOUT, crops, exhaust, pin_without_a_device
 from losspool.segmentation.base.errors import UserError
-from losspool.segmentation.config.schema import SamplingConfig
-from losspool.segmentation.data.augment import Augmentation
-from losspool.segmentation.data.folder import open_folder
-from losspool.segmentation.data.indexing import build_index
-from losspool.segmentation.training.loader import crop_loader
-from losspool.segmentation.training.sampling import CropSampler, DrawStream
 from losspool.segmentation.training.workers import TICK, watched
 from real_runs import Processes, alive, children, description, outcome, until
 from runs_for_tests import checkpoint, train, write_recipe
-from small_data import write_folder
 
-TIMEOUT = 2
-"""data.timeout of these runs, in seconds."""
 SLACK = 8
 """Seconds beyond it, on a busy machine: looks, the last checkpoint."""
-ENDLESS = 1_000_000
 
 
 @pytest.fixture
@@ -87,21 +73,6 @@ def test_a_worker_that_hangs(training, tmp_path):
     assert not any(map(alive, workers))
 
 
-def crops(folder, seed=0, last=ENDLESS, **options):
-    """A loader with two workers that has given its first batch, and its sampler."""
-    dataset = open_folder(write_folder(folder), "train")
-    sampler = CropSampler(build_index(dataset), SamplingConfig(lag=9), seed)
-    stream = DrawStream(sampler, batch=2, accumulate=1, rank=0, ranks=1, first=0, last=last)
-    batches = crop_loader(dataset, Augmentation((24, 24)), stream, workers=2, lag=9, timeout=TIMEOUT, **options)
-    next(batches)
-    return batches, sampler
-
-
-def exhaust(batches, sampler):
-    for _ in batches:
-        sampler.running.observe(torch.zeros(3, 3))
-
-
 def test_a_worker_that_is_killed_at_any_moment(tmp_path):
     """Between two batches, in the middle of a message, or as its memory is handed over: the sentence is the same."""
     for moment in range(15):
@@ -123,71 +94,10 @@ def test_a_signal_without_a_name(tmp_path):
         exhaust(batches, sampler)
 
 
-def die_with_a_lock(folder):
-    """A worker asks whether it is done, and dies before it has let go of the lock that is needed to tell it."""
-    real, trainer, asked = Event.is_set, os.getpid(), []
-
-    def is_set(self):
-        asked.append(self)
-        if os.getpid() == trainer or len(asked) < 3:
-            return real(self)
-        with self._cond:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    Event.is_set = is_set
-    batches, sampler = crops(Path(folder))
-    with pytest.raises(UserError, match="was killed by SIGKILL"):
-        exhaust(batches, sampler)
-    del batches
-    print("ended")
-
-
-def die_in_a_message(folder, last=b"\0\0\1\0the beginning of 256 bytes"):
-    """The thread that pins memory awaits the rest of it."""
-    pin_without_a_device()
-    loop = torch_worker._worker_loop
-
-    def torn(*arguments):
-        if arguments[10] == 1:  # the second worker
-            time.sleep(0.5)
-            arguments[3]._writer._send(last)
-            os.kill(os.getpid(), signal.SIGKILL)
-        loop(*arguments)
-
-    torch_worker._worker_loop = torn
-    batches, sampler = crops(Path(folder), pin=True)
-    with pytest.raises(UserError, match="was killed by SIGKILL"):
-        exhaust(batches, sampler)
-    print("ended")
-
-
-class Refused:
-    """Like memory that is fetched from a process that has died."""
-
-    def __reduce__(self):
-        return os.stat, ("/nowhere/at/all",)
-
-
-def die_after_a_message(folder):
-    """The thread that pins memory finds nobody to fetch the batch from, and ends with an exception."""
-    content = pickle.dumps(Refused())
-    die_in_a_message(folder, struct.pack("!i", len(content)) + content)
-
-
-def pin_without_a_device(patch=setattr):
-    """What torch asks of an accelerator before it starts the thread that pins memory."""
-    for name, found in {"is_available": True, "current_device_index": 0, "set_device_index": None}.items():
-        patch(torch.accelerator, name, lambda *_, found=found: found)
-    patch(torch.accelerator, "current_accelerator", lambda *_: torch.device("cpu"))
-    patch(torch.Tensor, "pin_memory", lambda self, *_: self)
-
-
-@pytest.mark.parametrize("death", [die_with_a_lock, die_in_a_message, die_after_a_message])
+@pytest.mark.parametrize("death", ["die_with_a_lock", "die_in_a_message", "die_after_a_message"])
 def test_what_a_dead_worker_held_is_not_waited_for(tmp_path, death):
-    """In a process of its own, as it would hang for ever."""
     with Processes() as processes:
-        code = f"import sys; from faults.test_workers import {death.__name__} as die; die(sys.argv[1])"
-        code, told = outcome(processes.python("-c", code, tmp_path))
+        code, told = outcome(processes.fork("faults.dying_workers", death, tmp_path))
     assert code == 0
     assert "ended\n" in told  # beside it torch's thread that pins memory may print a traceback
 

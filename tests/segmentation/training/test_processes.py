@@ -30,7 +30,7 @@ def test_two_processes_with_half_the_batch_follow_one_with_the_whole(tmp_path, s
     )
     fresh = Trainer(load_config(recipe, shared), tmp_path / "fresh").model.module.state_dict()
     train(recipe, tmp_path / "one", *shared, "train.batch=4")
-    process = launch("train", recipe, *shared, *split, "--out", tmp_path / "two", processes=2)
+    process = launch("train", recipe, *shared, *split, "--out", tmp_path / "two", ranks=2)
     code, output = outcome(process)
     assert code == 0, output
     ours, theirs = (checkpoint(tmp_path / name, 20) for name in ("one", "two"))
@@ -82,7 +82,7 @@ def test_a_signal_to_the_whole_group_is_a_stop_too(tmp_path, launch):
 
 def test_a_loss_that_is_not_finite_ends_all_ranks_with_the_images(tmp_path, launch):
     recipe = write_recipe(tmp_path)
-    process = launch("train", recipe, "train.lr=1e30", "--out", tmp_path / "run", processes=2)
+    process = launch("train", recipe, "train.lr=1e30", "--out", tmp_path / "run", ranks=2)
     code, output = outcome(process)
     assert code != 0
     assert "the loss is not finite at step 2, on the images 00" in output
