@@ -6,7 +6,7 @@ The functions that work on one class or one pixel serve the upsampled kernels as
 import triton
 import triton.language as tl
 
-from losspool.kernels.keys import BAD_CLASS_WEIGHT, BAD_LABEL, VOID, VOID_LOSS, natural_log, to_key
+from losspool.kernels.keys import BAD_CLASS_WEIGHT, BAD_VALUE, VOID, VOID_LOSS, natural_log, to_key
 from losspool.kernels.pooling import COLUMNS, pool_factor, weight
 
 
@@ -73,7 +73,7 @@ def mark(loss, void, bad, class_weight, WEIGHTED: tl.constexpr, C: tl.constexpr,
         c = tl.arange(0, C2)
         lowest = tl.min(tl.load(class_weight + c, mask=c < C, other=0.0).to(tl.float32), 0)
         loss = tl.where((tl.program_id(0) == 0) & (lowest < 0), BAD_CLASS_WEIGHT, loss)
-    return tl.where(void, VOID_LOSS, tl.where(bad, BAD_LABEL, loss))
+    return tl.where(void, VOID_LOSS, tl.where(bad, BAD_VALUE, loss))
 
 
 @triton.jit

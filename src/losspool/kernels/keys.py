@@ -25,9 +25,9 @@ TOP: tl.constexpr = tl.constexpr(0x7F7FFFFF + (25 << 23))
 INFINITE: tl.constexpr = tl.constexpr(0x7F7FFFFF + (25 << 23) + 1)
 NOT_A_NUMBER: tl.constexpr = tl.constexpr(0x7F7FFFFF + (25 << 23) + 2)
 
-# Negative losses are marks, which the cross-entropy leaves for the solver's first pass.
+# Negative losses are marks, which the solver's first pass finds.
 VOID_LOSS: tl.constexpr = tl.constexpr(-1.0)
-BAD_LABEL: tl.constexpr = tl.constexpr(-2.0)
+BAD_VALUE: tl.constexpr = tl.constexpr(-2.0)  # a label that is not a class, or a loss that was negative
 BAD_CLASS_WEIGHT: tl.constexpr = tl.constexpr(-3.0)
 
 

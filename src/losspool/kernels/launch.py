@@ -10,13 +10,14 @@ INFINITE_Q = 1e30
 """Stands for q = ∞, at p = 1: every power of a ratio below one vanishes, and 1^q is one."""
 
 
-def run(kernel: Any, programs: int, *arguments: Any, warps: int = 4, **constants: Any) -> None:
-    """Launch that many programs of a kernel. Every launch goes through here.
+OPTIONS = {"enable_fp_fusion": True}
+"""Of the compiler, for every kernel. Triton's default differs between versions; the kernels are right either way."""
 
-    The kernels allow fused multiply-adds but do not depend on them; Triton's default differs between versions.
-    """
+
+def run(kernel: Any, programs: int, *arguments: Any, warps: int = 4, **constants: Any) -> None:
+    """Launch that many programs of a kernel. Every launch goes through here."""
     if programs:
-        kernel[(programs,)](*arguments, **constants, num_warps=warps, enable_fp_fusion=True)
+        kernel[(programs,)](*arguments, **constants, num_warps=warps, **OPTIONS)
 
 
 class Exponents(NamedTuple):

@@ -10,29 +10,31 @@ import triton.language as tl
 
 from losspool.kernels.keys import EVERYTHING, power
 
+BITS: tl.constexpr = tl.constexpr(10)
+BINS: tl.constexpr = tl.constexpr(1 << 10)
+
 # Slots of a record, counted from the end of its bins.
 LO: tl.constexpr = tl.constexpr(0)
 HI: tl.constexpr = tl.constexpr(1)
 OVER: tl.constexpr = tl.constexpr(2)  # losses above hi
-VALID: tl.constexpr = tl.constexpr(3)  # this and the following are counted by the first pass only
+VALID: tl.constexpr = tl.constexpr(3)  # n; this and what follows is written by the first pass only
+# How many programs saw one of these.
 INFINITE_LOSSES: tl.constexpr = tl.constexpr(4)
 NAN_LOSSES: tl.constexpr = tl.constexpr(5)
-BAD_VALUES: tl.constexpr = tl.constexpr(6)  # negative losses, or labels that are not a class
-BAD_WEIGHTS: tl.constexpr = tl.constexpr(7)  # pixels that saw a negative class weight
+BAD_VALUES: tl.constexpr = tl.constexpr(6)  # a negative loss, or a label that is not a class
+BAD_WEIGHTS: tl.constexpr = tl.constexpr(7)  # a negative class weight
 SLOTS: tl.constexpr = tl.constexpr(8)
 
 
 @triton.jit
-def bin_shift(width, BINS: tl.constexpr):
-    """Return the least s with width ≤ BINS·2^s."""
-    s = width * 0
-    for i in tl.static_range(22):
-        s += (width > (BINS << i)).to(tl.int64)
-    return s
+def bin_shift(width):
+    """Return the least s with width ≤ BINS·2^s, from the exponent of width - 1 as a float64."""
+    exponent = ((width - 1).to(tl.float64).to(tl.int64, bitcast=True) >> 52) - 1023
+    return tl.where(width > BINS, exponent + 1 - BITS, 0)
 
 
 @triton.jit
-def pixels(first_record, m_bits, SHARE: tl.constexpr, BINS: tl.constexpr):
+def pixels(first_record, m_bits, SHARE: tl.constexpr):
     """Return n and m of a pool as float64."""
     n = tl.load(first_record + BINS + VALID).to(tl.float64)
     m = m_bits.to(tl.int64).to(tl.float64, bitcast=True)  # the interpreter makes a small int an int32
@@ -42,10 +44,10 @@ def pixels(first_record, m_bits, SHARE: tl.constexpr, BINS: tl.constexpr):
 
 
 @triton.jit
-def read_pass(record, partials, P, BINS: tl.constexpr, P2: tl.constexpr):
+def read_pass(record, partials, P, P2: tl.constexpr):
     """Return the bracket of a finished pass, the upper edges of its bins, their counts, and S(lo)."""
     lo, hi, over = tl.load(record + BINS + LO), tl.load(record + BINS + HI), tl.load(record + BINS + OVER)
-    shift = bin_shift(hi - lo, BINS)
+    shift = bin_shift(hi - lo)
     d = tl.arange(0, BINS).to(tl.int64)
     edges = tl.minimum(lo + ((d + 1) << shift), hi)
     count = tl.load(record + d)
@@ -65,7 +67,6 @@ def narrow(
     m_bits,
     SHARE: tl.constexpr,
     UNIFORM: tl.constexpr,
-    BINS: tl.constexpr,
     P2: tl.constexpr,
 ):
     """Return the new bracket (lo, hi] of a pool, and how many losses lie above hi.
@@ -73,8 +74,8 @@ def narrow(
     At the upper edge e of every bin, c = m - #{ℓ > e} is exact, and the losses of a bin lie between
     its edges, so the counts bound Σ_{ℓ ≤ e} ℓ^q from both sides.
     """
-    lo, hi, over, shift, edges, count, below = read_pass(record, partials, P, BINS, P2)
-    n, m = pixels(first_record, m_bits, SHARE, BINS)
+    lo, hi, over, shift, edges, count, below = read_pass(record, partials, P, P2)
+    n, m = pixels(first_record, m_bits, SHARE)
     d = tl.arange(0, BINS)
     above = over + tl.sum(count, 0) - tl.cumsum(count, 0)
     whole = tl.floor(m)

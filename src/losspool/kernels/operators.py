@@ -22,6 +22,7 @@ ALPHA, TAU, COUNT = pooling.ALPHA.value, pooling.TAU.value, pooling.COUNT.value
 _PIXELS = 256  # per program, full size
 _ROW_PIXELS = 128  # per program, upsampled
 _CLASSES, _GAPS = 8, 16  # per program, upsampled backward
+_CELLS = 256  # per program, merging corners
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -209,7 +210,7 @@ def logits_gradient(
     programs = images * h * parts * ceil_div(classes, _CLASSES)
     run(upsampled.upsampled_backward, programs, *tensors, corners, *numbers, **options)
     numbers = (classes, h, w, logits.numel(), *gradient.stride())
-    run(upsampled.merge_corners, ceil_div(logits.numel(), BLOCK), corners, gradient, *numbers, BLOCK=BLOCK)
+    run(upsampled.merge_corners, ceil_div(logits.numel(), _CELLS), corners, gradient, *numbers, BLOCK=_CELLS)
     return gradient
 
 

@@ -5,7 +5,7 @@ import triton.language as tl
 
 from losspool.kernels.keys import (
     BAD_CLASS_WEIGHT,
-    BAD_LABEL,
+    BAD_VALUE,
     INFINITE,
     NOT_A_NUMBER,
     TOP,
@@ -20,6 +20,7 @@ from losspool.kernels.keys import (
 from losspool.kernels.narrowing import (
     BAD_VALUES,
     BAD_WEIGHTS,
+    BINS,
     HI,
     INFINITE_LOSSES,
     LO,
@@ -48,17 +49,17 @@ COLUMNS: tl.constexpr = tl.constexpr(10)
 
 
 @triton.jit
-def read_loss(losses, mask, start, offset, inside, MASKED: tl.constexpr):
-    """Return losses as float32, and whether each counts as far as the mask is concerned."""
+def read_loss(losses, mask, start, offset, inside, MASKED: tl.constexpr, REFUSE_NEGATIVE: tl.constexpr):
+    """Return losses as float32: negative if void, and BAD_VALUE where a negative loss is refused."""
     loss = tl.load(losses + start + offset, mask=inside, other=VOID_LOSS).to(tl.float32)
-    counts = inside
+    if REFUSE_NEGATIVE:
+        loss = tl.where((loss < 0) & inside, BAD_VALUE, loss)
     if MASKED:
-        counts = tl.load(mask + start + offset, mask=inside, other=0) != 0
-        loss = tl.where(counts, loss, VOID_LOSS)
-    return loss, counts
+        loss = tl.where(tl.load(mask + start + offset, mask=inside, other=0) != 0, loss, VOID_LOSS)
+    return loss
 
 
-@triton.jit(do_not_specialize=["N", "P", "before_P", "chunks", "q", "q_low", "m_bits"])
+@triton.jit(do_not_specialize=["N", "P", "before_P", "chunks", "tiles", "q", "q_low", "m_bits"])
 def count_pass(
     losses,
     mask,
@@ -72,6 +73,7 @@ def count_pass(
     P,
     before_P,
     chunks,
+    tiles,
     q,
     q_low,
     m_bits,
@@ -81,9 +83,7 @@ def count_pass(
     REFUSE_NEGATIVE: tl.constexpr,
     SHARE: tl.constexpr,
     UNIFORM: tl.constexpr,
-    BINS: tl.constexpr,
     BLOCK: tl.constexpr,
-    TILES: tl.constexpr,
     P2: tl.constexpr,
 ):
     """Count the losses of a bracket in bins, and sum (ℓ/lo)^q below it.
@@ -109,7 +109,6 @@ def count_pass(
             m_bits,
             SHARE,
             UNIFORM,
-            BINS,
             P2,
         )
     if part == 0:
@@ -117,25 +116,22 @@ def count_pass(
         tl.store(record + BINS + HI, hi)
         tl.store(record + BINS + OVER, over)
 
-    shift = bin_shift(hi - lo, BINS).to(tl.uint32)
+    shift = bin_shift(hi - lo).to(tl.uint32)
     lo, hi = lo.to(tl.uint32), hi.to(tl.uint32)
-    begin = part.to(tl.int64) * chunks * (TILES * BLOCK)
+    begin = part.to(tl.int64) * chunks * (tiles * BLOCK)
     left = tl.minimum(N - begin, 0x7FFFFFFF).to(tl.int32)  # int32 from here on; negative if this program has no loss
     start = pool.to(tl.int64) * N + begin
     bins = tl.arange(0, BINS)
     counts = tl.zeros((BINS,), tl.int32)
     valid = tl.zeros((BLOCK,), tl.int32)
-    infinite = tl.zeros((BLOCK,), tl.int32)
-    nan = tl.zeros((BLOCK,), tl.int32)
-    bad_values = tl.zeros((BLOCK,), tl.int32)
-    bad_weights = tl.zeros((BLOCK,), tl.int32)
+    flags = tl.zeros((BLOCK,), tl.int32)  # bit k stands for slot INFINITE_LOSSES + k
     below = tl.zeros((), tl.float64)
     higher = tl.zeros((BLOCK,), tl.float64)
     for chunk in range(chunks):
         chunk_below = tl.zeros((BLOCK,), tl.float32)  # few enough terms for float32
-        for tile in range(TILES):
-            offset = (chunk * TILES + tile) * BLOCK + tl.arange(0, BLOCK)
-            loss, counted = read_loss(losses, mask, start, offset, offset < left, MASKED)
+        for tile in range(tiles):
+            offset = (chunk * tiles + tile) * BLOCK + tl.arange(0, BLOCK)
+            loss = read_loss(losses, mask, start, offset, offset < left, MASKED, FIRST and REFUSE_NEGATIVE)
             key = to_key(loss)
             inside = (key > lo) & (key <= hi)
             digit = tl.where(inside, (key - lo - 1) >> shift, 0).to(tl.int32)
@@ -145,13 +141,8 @@ def count_pass(
                 counts += tl.histogram(digit, BINS) - tl.where(bins == 0, BLOCK - within, 0)
             if FIRST:
                 valid += (key != VOID).to(tl.int32)
-                infinite += (key == INFINITE).to(tl.int32)
-                nan += (key == NOT_A_NUMBER).to(tl.int32)
-                if REFUSE_NEGATIVE:
-                    bad_values += (counted & (loss < 0)).to(tl.int32)
-                else:
-                    bad_values += (loss == BAD_LABEL).to(tl.int32)
-                    bad_weights += (loss == BAD_CLASS_WEIGHT).to(tl.int32)
+                flags |= tl.where(key == INFINITE, 1, 0) | tl.where(key == NOT_A_NUMBER, 2, 0)
+                flags |= tl.where(loss == BAD_VALUE, 4, 0) | tl.where(loss == BAD_CLASS_WEIGHT, 8, 0)
             else:
                 chunk_below += tl.where(key <= lo, power(key, lo, q, q_low), 0.0)
             if LAST:
@@ -163,10 +154,9 @@ def count_pass(
     tl.store(partials + slot, below)
     if FIRST:
         tl.atomic_add(record + BINS + VALID, tl.sum(valid, 0).to(tl.int64), sem="relaxed")
-        tl.atomic_add(record + BINS + INFINITE_LOSSES, tl.sum(infinite, 0).to(tl.int64), sem="relaxed")
-        tl.atomic_add(record + BINS + NAN_LOSSES, tl.sum(nan, 0).to(tl.int64), sem="relaxed")
-        tl.atomic_add(record + BINS + BAD_VALUES, tl.sum(bad_values, 0).to(tl.int64), sem="relaxed")
-        tl.atomic_add(record + BINS + BAD_WEIGHTS, tl.sum(bad_weights, 0).to(tl.int64), sem="relaxed")
+        for k in tl.static_range(4):
+            raised = tl.max((flags >> k) & 1, 0).to(tl.int64)
+            tl.atomic_add(record + BINS + INFINITE_LOSSES + k, raised, mask=raised > 0, sem="relaxed")
     if LAST:
         tl.store(sums + slot, tl.sum(higher, 0))
 
@@ -185,7 +175,6 @@ def finish(
     inverse_p_bits,
     SHARE: tl.constexpr,
     UNIFORM: tl.constexpr,
-    BINS: tl.constexpr,
     P2: tl.constexpr,
 ):
     """Narrow one last time, and write a pool's row of the table."""
@@ -193,11 +182,11 @@ def finish(
     record += pool * (BINS + SLOTS)
     first_record += pool * (BINS + SLOTS)
     partials += pool * P
-    lo, hi, over, shift, edges, count, below = read_pass(record, partials, P, BINS, P2)
+    lo, hi, over, shift, edges, count, below = read_pass(record, partials, P, P2)
     theta, end, beyond = narrow(
-        record, first_record, partials, P, q, q_low, m_bits, SHARE, UNIFORM, BINS, P2
+        record, first_record, partials, P, q, q_low, m_bits, SHARE, UNIFORM, P2
     )
-    n, m = pixels(first_record, m_bits, SHARE, BINS)
+    n, m = pixels(first_record, m_bits, SHARE)
 
     # S(θ) relative to θ, the room there, and the sum of the saturated losses.
     unsaturated = edges <= theta
@@ -289,8 +278,7 @@ def weigh(
     pool, part = (tl.program_id(0) // P).to(tl.int64), (tl.program_id(0) % P).to(tl.int64)
     offset = part * BLOCK + tl.arange(0, BLOCK)
     inside = offset < N
-    loss, _ = read_loss(losses, mask, pool * N, offset, inside, MASKED)
-    key = to_key(loss)
+    key = to_key(read_loss(losses, mask, pool * N, offset, inside, MASKED, False))
     table += pool * COLUMNS
     if GRADIENT:
         theta, log_scale, factor = pool_factor(table, share, grad)

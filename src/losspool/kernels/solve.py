@@ -10,15 +10,15 @@ from torch import Tensor
 
 from losspool.kernels import pooling
 from losspool.kernels.launch import Exponents, ceil_div, exponents, float64_bits, power_of_two, run
-from losspool.kernels.narrowing import LO, SLOTS, VALID
+from losspool.kernels.narrowing import BINS, LO, SLOTS, VALID
 
-BINS = 1024
 PASSES = 4
 BLOCK, TILES = 1024, 16
 """A program reads chunks of TILES blocks of BLOCK losses: 16,384 losses unless a pool is very large."""
 _MOST_PROGRAMS = 2048  # of one pool: each adds up the sums of all of them
 _MOST_POOLS = 1024  # solved at once: each takes 33 KB of histograms
-_RECORD = BINS + SLOTS.value
+_BINS, _LO, _VALID = BINS.value, LO.value, VALID.value
+_RECORD = _BINS + SLOTS.value
 
 Gather = Callable[[Tensor], Tensor]
 """Maps a tensor of shape S to the stack ``(ranks, *S)`` of all ranks' tensors."""
@@ -78,7 +78,7 @@ def _solve_pools(
     records = losses.new_zeros(PASSES, pools, _RECORD, dtype=torch.int64)
     sums = losses.new_empty(PASSES + 1, pools, programs, dtype=torch.float64)
     numbers = (exponent.q, exponent.q_low, float64_bits(m))
-    fixed = {"SHARE": share, "UNIFORM": exponent.uniform, "BINS": BINS}
+    fixed = {"SHARE": share, "UNIFORM": exponent.uniform}
     before = Sums(sums[0], sums[-1])
     for index in range(PASSES):
         mine = Sums(sums[index], sums[-1])
@@ -97,14 +97,14 @@ def _solve_pools(
             programs,
             before.below.shape[1],
             chunks,
+            tiles,
             *numbers,
             FIRST=index == 0,
             LAST=index == PASSES - 1,
             MASKED=mask is not None,
-            REFUSE_NEGATIVE=refuse_negative,
+            REFUSE_NEGATIVE=refuse_negative and index == 0,
             BLOCK=block,
-            TILES=tiles,
-            P2=power_of_two(before.below.shape[1]),
+            P2=_slots(before.below),
             warps=8,
             **fixed,
         )
@@ -119,10 +119,15 @@ def _solve_pools(
         before.below.shape[1],
         *numbers,
         exponent.inverse_p_bits,
-        P2=power_of_two(before.below.shape[1]),
+        P2=_slots(before.below),
         warps=8,
         **fixed,
     )
+
+
+def _slots(below: Tensor) -> int:
+    """Return a power of two that holds the sums of all programs, one of few, because each is a build of its own."""
+    return max(power_of_two(below.shape[1]), 128)
 
 
 def _exchange(record: Tensor, sums: Sums, gather: Gather, last: bool) -> Sums:
@@ -130,7 +135,7 @@ def _exchange(record: Tensor, sums: Sums, gather: Gather, last: bool) -> Sums:
     floats = torch.stack([part.sum(1) for part in (sums if last else sums[:1])], 1)  # (R, 1 or 2)
     ranks = gather(torch.cat([record, floats.view(torch.int64)], 1))
     totals = ranks[..., :_RECORD].sum(0)
-    totals[:, BINS + LO.value : BINS + VALID.value] = record[:, BINS + LO.value : BINS + VALID.value]  # the bracket
+    totals[:, _BINS + _LO : _BINS + _VALID] = record[:, _BINS + _LO : _BINS + _VALID]  # the bracket
     record.copy_(totals)
     below, *rest = ranks[..., _RECORD:].contiguous().view(torch.float64).sum(0).unsqueeze(1).unbind(2)
     return Sums(below.contiguous(), rest[0].contiguous() if rest else below)

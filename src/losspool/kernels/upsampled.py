@@ -216,13 +216,13 @@ def upsampled_backward(
     longest = tl.max(x_end - x_begin, 0)
     for line in range(y_end - y_begin):
         y = y_begin + line
-        _, down = position(y, h, H, ALIGN, WIDE)
+        row, down = position(y, h, H, ALIGN, WIDE)
         for step in range(0, longest, STEP):
             x = x_begin[:, None] + step + tl.arange(0, STEP)[None, :]  # (GAPS, STEP)
             mine = x < x_end[:, None]
-            _, right = position(x, w, W, ALIGN, WIDE)
+            column, right = position(x, w, W, ALIGN, WIDE)
             pixel = (image * H + y) * W + x
-            label, _, _ = read_label(target, pixel, mine, ignore, C)
+            label, void, bad = read_label(target, pixel, mine, ignore, C)
             key = to_key(tl.load(losses + pixel, mask=mine, other=VOID_LOSS))
             shift = tl.load(peaks + pixel, mask=mine, other=0.0)[None, :, :]
             log_total = tl.load(log_totals + pixel, mask=mine, other=0.0)[None, :, :]
