@@ -162,7 +162,7 @@ def cross_entropy_backward(
     peaks,
     log_totals,
     table,
-    share,
+    factor,
     grad,
     gradient,
     N,
@@ -191,10 +191,10 @@ def cross_entropy_backward(
     key = to_key(tl.load(losses + pixel, mask=inside, other=VOID_LOSS))
     peak = tl.load(peaks + pixel, mask=inside, other=0.0)
     log_total = tl.load(log_totals + pixel, mask=inside, other=0.0)
-    theta, log_scale, factor = pool_factor(table + image * per_image * COLUMNS, share, grad)
-    factor = factor * weight(key, theta, log_scale, exponent)
+    theta, log_scale, unit = pool_factor(table + image * per_image * COLUMNS, factor, grad)
+    pixel_factor = unit * weight(key, theta, log_scale, exponent)
     weight_sum = sum_of_weights(class_weight, WEIGHTED, C, C2)
-    hard, soft, total = gradient_shares(factor, label, class_weight, weight_sum, WEIGHTED, SMOOTHING, C)
+    hard, soft, total = gradient_shares(pixel_factor, label, class_weight, weight_sum, WEIGHTED, SMOOTHING, C)
     row, place = logits + image * stride_b, offset * stride_n
     out, out_place = gradient + image * grad_stride_b, offset * grad_stride_n
     for c in range(C):

@@ -14,10 +14,15 @@ OPTIONS = {"enable_fp_fusion": True}
 """Of the compiler, for every kernel. Triton's default differs between versions; the kernels are right either way."""
 
 
-def run(kernel: Any, programs: int, *arguments: Any, warps: int = 4, **constants: Any) -> None:
+ASSERTING = {"debug": True, "sanitize_overflow": False}
+"""Of kernels with assertions: Triton leaves these out by default, and with them come checks that we do not need."""
+
+
+def run(kernel: Any, programs: int, *arguments: Any, warps: int = 4, asserting: bool = False, **constants: Any) -> None:
     """Launch that many programs of a kernel. Every launch goes through here."""
     if programs:
-        kernel[(programs,)](*arguments, **constants, num_warps=warps, **OPTIONS)
+        options = OPTIONS | ASSERTING if asserting else OPTIONS
+        kernel[(programs,)](*arguments, **constants, num_warps=warps, **options)
 
 
 class Exponents(NamedTuple):

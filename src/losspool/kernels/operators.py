@@ -23,6 +23,7 @@ _PIXELS = 256  # per program, full size
 _ROW_PIXELS = 128  # per program, upsampled
 _CLASSES, _GAPS = 8, 16  # per program, upsampled backward
 _CELLS = 256  # per program, merging corners
+_WIDE = 2**31  # numbers from here on do not fit an int32
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -54,18 +55,14 @@ def _fake_solution(losses: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @_operator(
-    "(Tensor losses, Tensor? mask, float p, float m, bool share, int classes, bool weighted)"
-    " -> (Tensor, Tensor, Tensor)",
+    "(Tensor losses, Tensor? mask, float p, float m, bool share, bool from_logits) -> (Tensor, Tensor, Tensor)",
     _fake_solution,
 )
 def pool_losses(
-    losses: Tensor, mask: Tensor | None, p: float, m: float, share: bool, classes: int, weighted: bool
+    losses: Tensor, mask: Tensor | None, p: float, m: float, share: bool, from_logits: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Solve the pools of ``losses`` (R, N). Return the loss, the table of pools, and the gradient's factor.
-
-    ``classes`` and ``weighted`` describe the logits that the losses come from; 0 if losses were given.
-    """
-    return pool_shared_losses(losses, mask, p, m, share, classes, weighted, None, 1)
+    """Solve the pools of ``losses`` (R, N). Return the loss, the table of pools, and the gradient's factor."""
+    return solve(losses, mask, p, m, share, from_logits=from_logits)
 
 
 def pool_shared_losses(
@@ -74,21 +71,13 @@ def pool_shared_losses(
     p: float,
     m: float,
     share: bool,
-    classes: int,
-    weighted: bool,
-    gather: Gather | None,
+    from_logits: bool,
+    gather: Gather,
     ranks: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Do as ``pool_losses`` for pools that several ranks share."""
-    given = classes == 0
-    loss, table, factor, fine = solve(
-        losses, mask, p, m, share, refuse_negative=given, gather=gather, ranks=ranks
-    )
-    refused = "losses must not be negative" if given else f"target has labels outside [0, {classes}) other than ignore_index"
-    torch._assert_async(fine[0], f"losspool: {refused}")
-    if weighted:
-        torch._assert_async(fine[1], "losspool: class weights must not be negative")
-    return loss, table, factor
+    """Do as ``pool_losses`` for pools that several ranks share; torch.compile breaks the graph here."""
+    with torch.cuda.device_of(losses):
+        return solve(losses, mask, p, m, share, from_logits=from_logits, gather=gather, ranks=ranks)
 
 
 @_operator(
@@ -227,4 +216,4 @@ def _pixel_options(logits: Tensor, class_weight: Tensor | None, smoothing: float
 def _enlargement_options(logits: Tensor, size: Sequence[int], align_corners: bool) -> dict[str, Any]:
     """Positions are fractions of int32 numbers, or of int64 numbers for huge images."""
     products = (coarse * (2 * fine + 1) for coarse, fine in zip(logits.shape[2:], size, strict=True))
-    return {"ALIGN": align_corners, "WIDE": max(products) >= 2**31}
+    return {"ALIGN": align_corners, "WIDE": max(products) >= _WIDE}

@@ -222,8 +222,12 @@ def finish(
 
 
 @triton.jit(do_not_specialize=["R", "ranks"])
-def average(table, loss, share, fine, R, ranks, BLOCK: tl.constexpr):
-    """Average the values of the pools that have a valid pixel, and report whether all arguments were fine."""
+def average(table, loss, factor, R, ranks, FROM_LOGITS: tl.constexpr, BLOCK: tl.constexpr):
+    """Average the values of the pools that have a valid pixel, and refuse bad arguments.
+
+    The factor is that of the weights in the gradient. With several ranks each holds part of one
+    pool, so their gradients must be summed, but DDP averages them: hence the number of ranks.
+    """
     total = tl.zeros((BLOCK,), tl.float64)
     filled = tl.zeros((BLOCK,), tl.int32)
     wrong_values = tl.zeros((BLOCK,), tl.int32)
@@ -238,9 +242,13 @@ def average(table, loss, share, fine, R, ranks, BLOCK: tl.constexpr):
         wrong_weights += (tl.load(row + WRONG_WEIGHTS, mask=pool < R, other=0.0) > 0).to(tl.int32)
     pools = tl.maximum(tl.sum(filled, 0), 1).to(tl.float64)
     tl.store(loss, (tl.sum(total, 0) / pools).to(tl.float32))
-    tl.store(share, ranks / pools)
-    tl.store(fine, tl.sum(wrong_values, 0) == 0)
-    tl.store(fine + 1, tl.sum(wrong_weights, 0) == 0)
+    tl.store(factor, ranks / pools)
+    # Asynchronous, as torch's own assertions on labels: the host does not wait.
+    if FROM_LOGITS:
+        tl.device_assert(tl.sum(wrong_values, 0) == 0, "losspool: target has labels other than classes and ignore_index")
+        tl.device_assert(tl.sum(wrong_weights, 0) == 0, "losspool: class weights must not be negative")
+    else:
+        tl.device_assert(tl.sum(wrong_values, 0) == 0, "losspool: losses must not be negative")
 
 
 @triton.jit
@@ -251,12 +259,12 @@ def weight(key, theta, log_scale, exponent):
 
 
 @triton.jit
-def pool_factor(table, share, grad):
+def pool_factor(table, factor, grad):
     """Return θ, log2(w/τ) there, and the factor of a pool's weights in the gradient."""
     theta = tl.load(table + THETA).to(tl.int64).to(tl.uint32)
     log_scale = tl.load(table + LOG_SCALE).to(tl.float32)
-    factor = tl.load(table + UNIT) * tl.load(share) * tl.load(grad).to(tl.float64)
-    return theta, log_scale, factor.to(tl.float32)
+    unit = tl.load(table + UNIT) * tl.load(factor) * tl.load(grad).to(tl.float64)
+    return theta, log_scale, unit.to(tl.float32)
 
 
 @triton.jit(do_not_specialize=["N", "P", "exponent"])
@@ -264,7 +272,7 @@ def weigh(
     losses,
     mask,
     table,
-    share,
+    factor,
     grad,
     out,
     N,
@@ -281,9 +289,9 @@ def weigh(
     key = to_key(read_loss(losses, mask, pool * N, offset, inside, MASKED, False))
     table += pool * COLUMNS
     if GRADIENT:
-        theta, log_scale, factor = pool_factor(table, share, grad)
+        theta, log_scale, unit = pool_factor(table, factor, grad)
     else:
         theta, log_scale = tl.load(table + THETA).to(tl.int64).to(tl.uint32), tl.load(table + LOG_SCALE).to(tl.float32)
-        factor = tl.load(table + UNIT).to(tl.float32)
-    result = tl.where(key == VOID, 0.0, factor * weight(key, theta, log_scale, exponent))
+        unit = tl.load(table + UNIT).to(tl.float32)
+    result = tl.where(key == VOID, 0.0, unit * weight(key, theta, log_scale, exponent))
     tl.store(out + pool * N + offset, result.to(out.dtype.element_ty), mask=inside)

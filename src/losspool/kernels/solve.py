@@ -38,26 +38,27 @@ def solve(
     m: float,
     share: bool,
     *,
-    refuse_negative: bool,
+    from_logits: bool,
     gather: Gather | None = None,
     ranks: int = 1,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Solve every pool of ``losses`` (R, N), contiguous, negative where void.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Solve every pool of contiguous ``losses`` (R, N), where ``mask`` is True.
 
-    Return the loss, the table of the pools (R, COLUMNS), the factor of the weights in the gradient,
-    and two booleans: whether no loss or label, and whether no class weight was refused.
+    Return the loss, the table of the pools (R, COLUMNS), and the factor of the weights in the
+    gradient. Losses from logits carry marks for void pixels and bad labels; otherwise a negative
+    loss is refused.
     """
     pools = losses.shape[0]
     table = losses.new_empty(pools, pooling.COLUMNS.value, dtype=torch.float64)
     for begin in range(0, pools, _MOST_POOLS):
         rows = slice(begin, begin + _MOST_POOLS)
         part = None if mask is None else mask[rows]
-        _solve_pools(losses[rows], part, table[rows], exponents(p), m, share, refuse_negative, gather)
+        _solve_pools(losses[rows], part, table[rows], exponents(p), m, share, not from_logits, gather)
     loss = losses.new_empty((), dtype=torch.float32)
     factor = losses.new_empty(1, dtype=torch.float64)
-    fine = losses.new_empty(2, dtype=torch.bool)
-    run(pooling.average, 1, table, loss, factor, fine, pools, ranks, BLOCK=min(power_of_two(max(pools, 16)), 1024))
-    return loss, table, factor, fine
+    constants = {"FROM_LOGITS": from_logits, "BLOCK": min(power_of_two(max(pools, 16)), 1024)}
+    run(pooling.average, 1, table, loss, factor, pools, ranks, asserting=True, **constants)
+    return loss, table, factor
 
 
 def _solve_pools(

@@ -154,7 +154,7 @@ def upsampled_backward(
     peaks,
     log_totals,
     table,
-    share,
+    factor,
     grad,
     corners,
     H,
@@ -202,7 +202,7 @@ def upsampled_backward(
     b = read_corner(plane + row0 + at1, real)[:, :, None]
     d = read_corner(plane + row1 + at0, real)[:, :, None]
     e = read_corner(plane + row1 + at1, real)[:, :, None]
-    theta, log_scale, factor = pool_factor(table + image * per_image * COLUMNS, share, grad)
+    theta, log_scale, unit = pool_factor(table + image * per_image * COLUMNS, factor, grad)
     weight_sum = sum_of_weights(class_weight, WEIGHTED, C, C2)
     if SMOOTHING > 0:
         class_shares = (tl.load(class_weight + c, mask=c < C, other=0.0).to(tl.float32) if WEIGHTED else c * 0.0 + 1.0)
@@ -226,7 +226,7 @@ def upsampled_backward(
             key = to_key(tl.load(losses + pixel, mask=mine, other=VOID_LOSS))
             shift = tl.load(peaks + pixel, mask=mine, other=0.0)[None, :, :]
             log_total = tl.load(log_totals + pixel, mask=mine, other=0.0)[None, :, :]
-            pixel_factor = factor * weight(key, theta, log_scale, exponent)
+            pixel_factor = unit * weight(key, theta, log_scale, exponent)
             hard, soft, total = gradient_shares(
                 pixel_factor, label, class_weight, weight_sum, WEIGHTED, SMOOTHING, C
             )

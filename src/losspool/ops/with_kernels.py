@@ -32,7 +32,7 @@ class PoolWithKernels(torch.autograd.Function):
         from losspool.kernels import operators
 
         values, mask = losses.contiguous(), None if mask is None else mask.contiguous()
-        loss, table, factor = _solve(values, mask, setting, classes=0, weighted=False)
+        loss, table, factor = _solve(values, mask, setting, from_logits=False)
         ctx.save_for_backward(losses, mask, table, factor)
         ctx.p = setting.p
         weights = operators.pixel_weights(values, mask, table, setting.p) if weigh else None
@@ -72,7 +72,7 @@ class CrossEntropyWithKernels(torch.autograd.Function):
             logits, target, class_weight, ignore_index, smoothing, predict, size, align
         )
         pools = losses if setting.per_image else losses.view(1, -1)
-        loss, table, factor = _solve(pools, None, setting, logits.shape[1], class_weight is not None)
+        loss, table, factor = _solve(pools, None, setting, from_logits=True)
         ctx.save_for_backward(logits, target, class_weight, losses, peaks, log_totals, table, factor)
         ctx.options, ctx.p = options, setting.p
         if not predict:
@@ -94,11 +94,11 @@ class CrossEntropyWithKernels(torch.autograd.Function):
 
 
 def _solve(
-    losses: Tensor, mask: Tensor | None, setting: Setting, classes: int, weighted: bool
+    losses: Tensor, mask: Tensor | None, setting: Setting, from_logits: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     from losspool.kernels import operators
 
-    arguments = (losses, mask, setting.p, setting.m, setting.share, classes, weighted)
+    arguments = (losses, mask, setting.p, setting.m, setting.share, from_logits)
     if setting.gather is None:
         return operators.pool_losses(*arguments)
     return operators.pool_shared_losses(*arguments, setting.gather, setting.ranks)

@@ -1,6 +1,6 @@
 """Build every kernel for GPUs that are not there, and print what each build takes, one line of JSON per build.
 
-Usage: python tests/kernels/builds.py [--all] [TARGET ...], without TRITON_INTERPRET. The launches of real
+Usage: python tests/scripts/kernel_builds.py [--all] [TARGET ...], without TRITON_INTERPRET. The launches of real
 calls are recorded instead of run, so that what is built is what would be launched.
 """
 
@@ -44,10 +44,12 @@ class Launch(NamedTuple):
     signature: tuple[tuple[str, str], ...]
     constants: tuple[tuple[str, Any], ...]
     aligned: tuple[str, ...]
-    warps: int
+    options: tuple[tuple[str, Any], ...]
 
 
-def recorded(kernel: Any, programs: int, *arguments: Any, warps: int = 4, **constants: Any) -> Launch:
+def recorded(
+    kernel: Any, programs: int, *arguments: Any, warps: int = 4, asserting: bool = False, **constants: Any
+) -> Launch:
     """Return a launch as Triton's launcher would specialise it."""
     signature, values, aligned = {}, dict(constants), []
     fixed = {name: True for name in kernel.do_not_specialize} if kernel.do_not_specialize else {}
@@ -63,7 +65,8 @@ def recorded(kernel: Any, programs: int, *arguments: Any, warps: int = 4, **cons
             signature[name] = "i32" if -(2**31) <= value < 2**31 else "i64"
     signature |= dict.fromkeys(values, "constexpr")
     ordered = tuple((name, signature[name]) for name in kernel.arg_names)
-    return Launch(kernel, ordered, tuple(sorted(values.items())), tuple(aligned), warps)
+    options = {"num_warps": warps, **launch.OPTIONS, **(launch.ASSERTING if asserting else {})}
+    return Launch(kernel, ordered, tuple(sorted(values.items())), tuple(aligned), tuple(options.items()))
 
 
 def main_calls() -> None:
@@ -84,14 +87,14 @@ def more_calls() -> None:
     labels = torch.zeros(1, 64 * 64, dtype=torch.uint8)
     cross_entropy(torch.zeros(1, 4096, 150, dtype=torch.float16).transpose(1, 2), labels, **options)
     cross_entropy(torch.zeros(1, 150, 8, 8, dtype=torch.float16), labels, size=(64, 64), align=True, **options)
-    solve.solve(torch.zeros(1, 50_000_000), None, 1.0, 7.0, False, refuse_negative=False)  # more than one chunk
+    solve.solve(torch.zeros(1, 50_000_000), None, 1.0, 7.0, False, from_logits=True)  # more than one chunk
 
 
 def cross_entropy(logits, target, class_weight=None, smoothing=0.0, predict=False, size=(), align=False) -> None:
     losses, peaks, logs, _ = operators.pixel_losses(
         logits, target, class_weight, -100, smoothing, predict, size, align
     )
-    _, table, factor, _ = solve.solve(losses, None, 1.3, 0.25, True, refuse_negative=False)
+    _, table, factor = solve.solve(losses, None, 1.3, 0.25, True, from_logits=True)
     saved = (logits, target, class_weight, losses, peaks, logs, table, factor, torch.zeros(()))
     operators.logits_gradient(*saved, -100, smoothing, 1.3, size, align)
     if predict:
@@ -99,7 +102,7 @@ def cross_entropy(logits, target, class_weight=None, smoothing=0.0, predict=Fals
 
 
 def max_pool(losses, mask) -> None:
-    _, table, factor, _ = solve.solve(losses, mask, 1.3, 0.25, True, refuse_negative=True)
+    _, table, factor = solve.solve(losses, mask, 1.3, 0.25, True, from_logits=False)
     operators.losses_gradient(losses, mask, table, factor, torch.zeros(()), 1.3)
 
 
@@ -125,15 +128,17 @@ def build(launch_: Launch, target: str) -> dict[str, Any]:
         constexprs={(names.index(name),): value for name, value in launch_.constants},
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in launch_.aligned},
     )
-    options = {"num_warps": launch_.warps, **launch.OPTIONS}
-    built = triton.compile(source, target=TARGETS[target], options=options)
+    built = triton.compile(source, target=TARGETS[target], options=dict(launch_.options))
     result = {"target": target, "kernel": launch_.kernel.fn.__name__, "constants": str(dict(launch_.constants))}
     if target == "gfx942":
         text = built.asm["amdgcn"]
         usage = {key: int(re.search(rf"\.{key}:\s*(\d+)", text)[1]) for key in ("vgpr_count", "vgpr_spill_count")}
         float_atomics = re.findall(r"\b(?:global|flat|buffer)_atomic_(?:pk_)?(?:add|max|min)_(?:f|bf)\d+", text)
-        return result | {"registers": usage["vgpr_count"], "spills": usage["vgpr_spill_count"]} | {
-            "float_atomics": float_atomics
+        return result | {
+            "registers": usage["vgpr_count"],
+            "spills": usage["vgpr_spill_count"],
+            "float_atomics": float_atomics,
+            "assertions": text.count("s_trap"),
         }
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(built.asm["cubin"])
@@ -146,6 +151,7 @@ def build(launch_: Launch, target: str) -> dict[str, Any]:
         "registers": registers,
         "spills": stack + local,
         "float_atomics": re.findall(r"\b(?:atom|red)[.\w]*\.(?:f|bf)\d+\S*", text),
+        "assertions": text.count("__assertfail"),
         "rough_logarithms": text.count("lg2.approx"),
         "flushed_denormals": len(re.findall(r"\b(?:add|sub|mul|fma|div)[.\w]*\.ftz", text)),
     }
