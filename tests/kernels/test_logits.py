@@ -22,7 +22,7 @@ OPTIONS = [
     {"label_smoothing": 0.1, "m": 1.0},
     {"weight": WEIGHT.double(), "label_smoothing": 0.2, "scope": "global", "p": math.inf},
 ]
-SIZES = [((3, 4), (24, 29)), ((5, 5), (5, 5)), ((1, 1), (4, 6)), ((2, 20), (3, 41)), ((4, 1), (13, 3))]
+SIZES = [((3, 4), (13, 15)), ((3, 3), (3, 3)), ((1, 1), (3, 4)), ((2, 20), (3, 41)), ((3, 1), (10, 2))]
 
 
 def assert_float64(function, logits, labels, tolerance=tolerances.GRADIENT, **options):
@@ -47,7 +47,7 @@ def test_options(options):
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_options_of_upsampled(options):
-    assert_float64(upsampled_cross_entropy, logits_of((2, 5, 3, 4)), labels_of((2, 17, 30)), **options)
+    assert_float64(upsampled_cross_entropy, logits_of((2, 5, 2, 3)), labels_of((2, 7, 9)), **options)
 
 
 @pytest.mark.parametrize("align_corners", [False, True])
@@ -67,7 +67,7 @@ def test_a_huge_image_needs_wide_positions(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision(dtype):
     assert_float64(cross_entropy, logits_of((2, 5, 30), dtype), labels_of((2, 30)))
-    assert_float64(upsampled_cross_entropy, logits_of((1, 5, 3, 3), dtype), labels_of((1, 16, 16)))
+    assert_float64(upsampled_cross_entropy, logits_of((1, 5, 3, 3), dtype), labels_of((1, 8, 9)))
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
@@ -86,7 +86,9 @@ def test_shapes_and_strides():
     assert gradient.is_contiguous(memory_format=torch.channels_last)
     wide = logits_of((2, 5, 6, 14)).detach()[..., ::2].requires_grad_()
     assert_float64(cross_entropy, wide, labels_of((2, 7, 6)).transpose(1, 2))
-    assert_float64(cross_entropy, logits_of((1, 5, 1, 3)).detach().expand(2, 5, 4, 3).requires_grad_(), labels_of((2, 4, 3)))
+    assert_float64(
+        cross_entropy, logits_of((1, 5, 1, 3)).detach().expand(2, 5, 4, 3).requires_grad_(), labels_of((2, 4, 3))
+    )
     assert_float64(cross_entropy, logits_of((9, 5)), labels_of((9,)), scope="batch")
     assert_float64(cross_entropy, logits_of((2, 5, 2, 3, 4)), labels_of((2, 2, 3, 4)))
     for empty in (logits_of((0, 5, 4)), logits_of((2, 5, 0))):
@@ -193,7 +195,10 @@ def test_stats(upsampled):
 
 
 def test_no_valid_pixel():
-    for function, logits in ((cross_entropy, logits_of((2, 5, 4, 4))), (upsampled_cross_entropy, logits_of((2, 5, 2, 2)))):
+    for function, logits in (
+        (cross_entropy, logits_of((2, 5, 4, 4))),
+        (upsampled_cross_entropy, logits_of((2, 5, 2, 2))),
+    ):
         loss = function(logits, torch.full((2, 4, 4), -100))
         loss.backward()
         assert loss.item() == 0
@@ -204,8 +209,8 @@ def test_no_valid_pixel():
 
 
 def test_repetition_is_exact():
-    logits, labels = logits_of((2, 9, 3, 4)), labels_of((2, 17, 30), classes=9)
-    for function, data in ((upsampled_cross_entropy, logits), (cross_entropy, logits_of((2, 9, 17, 30)))):
+    logits, labels = logits_of((1, 9, 2, 3)), labels_of((1, 7, 8), classes=9)
+    for function, data in ((upsampled_cross_entropy, logits), (cross_entropy, logits_of((1, 9, 7, 8)))):
         first, second = (torch.autograd.grad(function(data, labels, ignore_index=255), data)[0] for _ in range(2))
         assert torch.equal(first, second)
 

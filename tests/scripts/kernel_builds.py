@@ -52,7 +52,7 @@ def recorded(
 ) -> Launch:
     """Return a launch as Triton's launcher would specialise it."""
     signature, values, aligned = {}, dict(constants), []
-    fixed = {name: True for name in kernel.do_not_specialize} if kernel.do_not_specialize else {}
+    fixed = set(kernel.do_not_specialize or ())
     for name, value in zip(kernel.arg_names, arguments, strict=False):
         if isinstance(value, Tensor):
             signature[name] = f"*{TYPES[value.dtype]}"
@@ -91,9 +91,7 @@ def more_calls() -> None:
 
 
 def cross_entropy(logits, target, class_weight=None, smoothing=0.0, predict=False, size=(), align=False) -> None:
-    losses, peaks, logs, _ = operators.pixel_losses(
-        logits, target, class_weight, -100, smoothing, predict, size, align
-    )
+    losses, peaks, logs, _ = operators.pixel_losses(logits, target, class_weight, -100, smoothing, predict, size, align)
     _, table, factor = solve.solve(losses, None, 1.3, 0.25, True, from_logits=True)
     saved = (logits, target, class_weight, losses, peaks, logs, table, factor, torch.zeros(()))
     operators.logits_gradient(*saved, -100, smoothing, 1.3, size, align)

@@ -11,9 +11,9 @@ from pathlib import Path
 os.environ |= {"TRITON_INTERPRET": "1", "LOSSPOOL_KERNELS": "interpret"}
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import kernel_interpreter  # noqa: E402
-import problems  # noqa: E402
-from kernel_cases import assert_exact  # noqa: E402
+import kernel_interpreter
+import problems
+from kernel_cases import assert_exact
 
 if __name__ == "__main__":
     kernel_interpreter.prepare()

@@ -101,18 +101,30 @@ def losses_gradient(
 
 
 def _weigh(
-    losses: Tensor, mask: Tensor | None, table: Tensor, factor: Tensor | None, grad: Tensor | None, p: float, out: Tensor
+    losses: Tensor,
+    mask: Tensor | None,
+    table: Tensor,
+    factor: Tensor | None,
+    grad: Tensor | None,
+    p: float,
+    out: Tensor,
 ) -> Tensor:
     pools, size = losses.shape
     parts = ceil_div(size, BLOCK)
-    constants = {"MASKED": mask is not None, "GRADIENT": grad is not None, "BLOCK": BLOCK}
+    constants: dict[str, Any] = {"MASKED": mask is not None, "GRADIENT": grad is not None, "BLOCK": BLOCK}
     numbers = (size, parts, exponents(p).less_one)
     run(pooling.weigh, parts * pools, losses, mask, table, factor, grad, out, *numbers, **constants)
     return out
 
 
 def _fake_pixel_losses(
-    logits: Tensor, target: Tensor, class_weight: Tensor | None, ignore_index: int, smoothing: float, predict: bool, *_: Any
+    logits: Tensor,
+    target: Tensor,
+    class_weight: Tensor | None,
+    ignore_index: int,
+    smoothing: float,
+    predict: bool,
+    *_: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     losses, peaks, log_totals = (torch.empty_like(target, dtype=torch.float32) for _ in range(3))
     return losses, peaks, log_totals, target.new_empty(target.shape if predict else (0,), dtype=torch.int64)
@@ -186,9 +198,7 @@ def logits_gradient(
         parts = ceil_div(target.shape[1], _PIXELS)
         numbers = (target.shape[1], parts, *logits.stride(), *gradient.stride(), *last)
         programs = target.shape[0] * parts
-        run(
-            cross_entropy.cross_entropy_backward, programs, *tensors, gradient, *numbers, **options, BLOCK=_PIXELS
-        )
+        run(cross_entropy.cross_entropy_backward, programs, *tensors, gradient, *numbers, **options, BLOCK=_PIXELS)
         return gradient
     images, classes, h, w = logits.shape
     corners = logits.new_empty(4, *logits.shape, dtype=torch.float32)

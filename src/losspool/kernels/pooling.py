@@ -183,9 +183,7 @@ def finish(
     first_record += pool * (BINS + SLOTS)
     partials += pool * P
     lo, hi, over, shift, edges, count, below = read_pass(record, partials, P, P2)
-    theta, end, beyond = narrow(
-        record, first_record, partials, P, q, q_low, m_bits, SHARE, UNIFORM, P2
-    )
+    theta, end, beyond = narrow(record, first_record, partials, P, q, q_low, m_bits, SHARE, UNIFORM, P2)
     n, m = pixels(first_record, m_bits, SHARE)
 
     # S(θ) relative to θ, the room there, and the sum of the saturated losses.
@@ -245,7 +243,9 @@ def average(table, loss, factor, R, ranks, FROM_LOGITS: tl.constexpr, BLOCK: tl.
     tl.store(factor, ranks / pools)
     # Asynchronous, as torch's own assertions on labels: the host does not wait.
     if FROM_LOGITS:
-        tl.device_assert(tl.sum(wrong_values, 0) == 0, "losspool: target has labels other than classes and ignore_index")
+        tl.device_assert(
+            tl.sum(wrong_values, 0) == 0, "losspool: target has labels other than classes and ignore_index"
+        )
         tl.device_assert(tl.sum(wrong_weights, 0) == 0, "losspool: class weights must not be negative")
     else:
         tl.device_assert(tl.sum(wrong_values, 0) == 0, "losspool: losses must not be negative")

@@ -205,7 +205,7 @@ def upsampled_backward(
     theta, log_scale, unit = pool_factor(table + image * per_image * COLUMNS, factor, grad)
     weight_sum = sum_of_weights(class_weight, WEIGHTED, C, C2)
     if SMOOTHING > 0:
-        class_shares = (tl.load(class_weight + c, mask=c < C, other=0.0).to(tl.float32) if WEIGHTED else c * 0.0 + 1.0)
+        class_shares = tl.load(class_weight + c, mask=c < C, other=0.0).to(tl.float32) if WEIGHTED else c * 0.0 + 1.0
 
     sum_a = tl.zeros((CHUNK, GAPS), tl.float32)
     sum_b = tl.zeros((CHUNK, GAPS), tl.float32)
@@ -227,9 +227,7 @@ def upsampled_backward(
             shift = tl.load(peaks + pixel, mask=mine, other=0.0)[None, :, :]
             log_total = tl.load(log_totals + pixel, mask=mine, other=0.0)[None, :, :]
             pixel_factor = unit * weight(key, theta, log_scale, exponent)
-            hard, soft, total = gradient_shares(
-                pixel_factor, label, class_weight, weight_sum, WEIGHTED, SMOOTHING, C
-            )
+            hard, soft, total = gradient_shares(pixel_factor, label, class_weight, weight_sum, WEIGHTED, SMOOTHING, C)
             right = right[None, :, :]
             left = 1.0 - right
             z = (1.0 - down) * (left * a + right * b) + down * (left * d + right * e)
@@ -252,9 +250,7 @@ def upsampled_backward(
 
 
 @triton.jit(do_not_specialize=["C", "h", "w", "size"])
-def merge_corners(
-    corners, gradient, C, h, w, size, stride_b, stride_c, stride_y, stride_x, BLOCK: tl.constexpr
-):
+def merge_corners(corners, gradient, C, h, w, size, stride_b, stride_c, stride_y, stride_x, BLOCK: tl.constexpr):
     """Sum for each coarse logit what the gaps around it gave to it, in a fixed order."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = index < size

@@ -77,7 +77,8 @@ class CrossEntropyWithKernels(torch.autograd.Function):
         ctx.options, ctx.p = options, setting.p
         if not predict:
             return *_finish(ctx, loss, table, None), None
-        return *_finish(ctx, loss, table, operators.pixel_weights(pools, None, table, setting.p), prediction), prediction
+        weights = operators.pixel_weights(pools, None, table, setting.p)
+        return *_finish(ctx, loss, table, weights, prediction), prediction
 
     @staticmethod
     @first_order
@@ -87,15 +88,12 @@ class CrossEntropyWithKernels(torch.autograd.Function):
         if grad is None:
             return (None,) * 6
         ignore_index, smoothing, size, align = ctx.options
-        gradient = operators.logits_gradient(
-            *ctx.saved_tensors, grad.contiguous(), ignore_index, smoothing, ctx.p, size, align
-        )
+        tensors = (*ctx.saved_tensors, grad.contiguous())
+        gradient = operators.logits_gradient(*tensors, ignore_index, smoothing, ctx.p, size, align)  # type: ignore[call-arg]
         return gradient, None, None, None, None, None
 
 
-def _solve(
-    losses: Tensor, mask: Tensor | None, setting: Setting, from_logits: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+def _solve(losses: Tensor, mask: Tensor | None, setting: Setting, from_logits: bool) -> tuple[Tensor, Tensor, Tensor]:
     from losspool.kernels import operators
 
     arguments = (losses, mask, setting.p, setting.m, setting.share, from_logits)
