@@ -17,12 +17,16 @@ _OLDEST_ROCM = (9, 4)  # gfx942
 
 def usable(tensor: Tensor) -> bool:
     """Whether the kernels compute the loss of this tensor; otherwise plain tensor operations do."""
-    return tensor.dtype != torch.float64 and _device_usable(tensor.device)
+    if tensor.dtype == torch.float64:
+        return False
+    if torch.compiler.is_compiling():
+        from losspool.kernels import traced
+
+        return traced.device_usable(tensor.device)
+    return device_usable(tensor.device)
 
 
-# The compiler takes the answer as a constant instead of tracing through environment and imports.
-@torch.compiler.assume_constant_result
-def _device_usable(device: torch.device) -> bool:
+def device_usable(device: torch.device) -> bool:
     """``LOSSPOOL_KERNELS=0`` switches the kernels off; ``interpret`` runs them on CPU tensors, for tests."""
     switch = os.environ.get("LOSSPOOL_KERNELS", "1")
     if device.type == "cpu":
@@ -44,7 +48,7 @@ def _triton_works() -> bool:
         return False
     if tuple(int(part) for part in triton.__version__.split(".")[:2]) < _OLDEST_TRITON:
         return False
-    import losspool.kernels.operators  # noqa: F401  # now, because torch.compile would trace an import
+    import losspool.kernels.operators  # noqa: F401
 
     return True
 
