@@ -79,8 +79,9 @@ def log2_ratio(key, other):
 
 @triton.jit
 def power(key, other, q, q_low):
-    """Return (ℓ/ℓ')^(q + q_low), at most 2⁶⁰, with a relative error of about 3e-7.
+    """Return (ℓ/ℓ')^(q + q_low), at most 2⁶⁰.
 
+    The relative error is about 3e-7, or |log2 of the result|·2⁻²⁴ for small results of a large q.
     q has 14 bits, so its product with an exponent is exact, with and without fused multiply-add.
     exp2(q·log2) alone would be off by |log2|·2⁻²⁴, and by the same for each of a million equal losses.
     """
