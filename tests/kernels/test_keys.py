@@ -60,7 +60,7 @@ def test_keys_of_special_losses():
 
 
 def test_powers():
-    """Close to ℓ' and far below it, where the rounding of the logarithm would show. Small terms of a large q are rougher."""
+    """Close to ℓ' and far below it, where rounding the logarithm would show. Small terms of a large q are rougher."""
     for p in (1.001, 1.3, 10.0):
         exponent = exponents(p)
         q = 1 + exponent.less_one
