@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 WORKER = Path(__file__).parents[1] / "scripts" / "kernel_rank.py"
-RANKS = 3
+RANKS = 2
 
 
 @pytest.fixture(scope="module")

@@ -45,13 +45,14 @@ def test_options(options):
     assert_float64(cross_entropy, logits_of((2, 5, 6, 9)), labels_of((2, 6, 9)), **options)
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", OPTIONS[2:])
 def test_options_of_upsampled(options):
-    assert_float64(upsampled_cross_entropy, logits_of((2, 5, 2, 3)), labels_of((2, 7, 9)), **options)
+    assert_float64(upsampled_cross_entropy, logits_of((1, 5, 2, 3)), labels_of((1, 7, 9)), **options)
 
 
-@pytest.mark.parametrize("align_corners", [False, True])
-@pytest.mark.parametrize(("coarse", "fine"), SIZES)
+@pytest.mark.parametrize(
+    ("coarse", "fine", "align_corners"), [(*SIZES[0], True), (*SIZES[2], True), *((*size, False) for size in SIZES)]
+)
 def test_sizes_of_upsampled(coarse, fine, align_corners):
     logits, labels = logits_of((1, 9, *coarse)), labels_of((1, *fine), classes=9)
     assert_float64(upsampled_cross_entropy, logits, labels, align_corners=align_corners)
@@ -66,11 +67,11 @@ def test_a_huge_image_needs_wide_positions(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision(dtype):
-    assert_float64(cross_entropy, logits_of((2, 5, 30), dtype), labels_of((2, 30)))
+    assert_float64(cross_entropy, logits_of((1, 5, 30), dtype), labels_of((1, 30)))
     assert_float64(upsampled_cross_entropy, logits_of((1, 5, 3, 3), dtype), labels_of((1, 8, 9)))
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
 def test_integer_labels(dtype):
     labels = labels_of((1, 40)).masked_fill(labels_of((1, 40)) == 255, 100).to(dtype)
     assert_float64(cross_entropy, logits_of((1, 5, 40)), labels, ignore_index=100)
@@ -115,13 +116,12 @@ def test_uniform_weights_equal_torch():
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_void_pixels_may_hold_anything(bad):
-    logits, labels = logits_of((2, 5, 40)), labels_of((2, 40))
+    logits, labels = logits_of((1, 5, 40)), labels_of((1, 40))
     labels[0, :20] = 255
     with torch.no_grad():
         logits[0, 1:4, :20] = bad
-    for options in ({}, {"label_smoothing": 0.1, "weight": WEIGHT}):
-        gradient = assert_float64(cross_entropy, logits, labels, **options)
-        assert (gradient[0, :, :20] == 0).all()
+    gradient = assert_float64(cross_entropy, logits, labels, label_smoothing=0.1, weight=WEIGHT)
+    assert (gradient[0, :, :20] == 0).all()
     coarse, fine = logits_of((1, 5, 4, 4)), labels_of((1, 16, 16))
     fine[:, :6] = 255
     with torch.no_grad():
@@ -131,7 +131,7 @@ def test_void_pixels_may_hold_anything(bad):
 
 
 def test_masked_classes():
-    logits, labels = logits_of((2, 5, 40)), labels_of((2, 40))
+    logits, labels = logits_of((1, 5, 40)), labels_of((1, 40))
     labels[labels == 2] = 3
     with torch.no_grad():
         logits[:, 2, ::3] = -math.inf

@@ -18,8 +18,8 @@ UNIFORM = [(math.inf, 50.0), (1.3, 100.0)]
 
 @pytest.mark.parametrize(("p", "share"), PAIRS)
 def test_hard_matrix(p, share):
-    named = problems.losses(100)
-    assert_exact(list(named), torch.stack(list(named.values())), p, max(share * 100, 1.0))
+    named = dict(list(problems.losses(100).items())[:17])  # tests/scripts/kernel_matrix.py takes all of them
+    assert_exact(list(named), torch.stack(list(named.values())), p, share * 100)
 
 
 @pytest.mark.parametrize(("p", "m"), UNIFORM)
