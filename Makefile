@@ -6,7 +6,7 @@ SETUP := $(VENV)/.installed
 LAB := $(VENV)/.lab
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types demo schema images bench matrix mutants
+.PHONY: help setup test kernels lint types demo schema images bench matrix mutants
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,16 @@ $(LAB): pyproject.toml constraints.txt
 
 test: $(SETUP)  ## run the tests
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
+
+# A Triton that no torch brings yet: the kernels must build with it too.
+NEWER_TRITON := $(VENV)/triton-3.9.0
+
+$(NEWER_TRITON):
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ triton==3.9.0
+
+kernels: $(SETUP) $(NEWER_TRITON)  ## run the GPU kernels in Triton's interpreter, and build them for GPUs
+	TRITON_INTERPRET=1 LOSSPOOL_KERNELS=interpret NEWER_TRITON=$(abspath $(NEWER_TRITON)) \
+		$(BIN)/python -m pytest tests/kernels --numprocesses 2 --dist loadfile
 
 lint: $(SETUP)  ## check style and formatting
 	$(BIN)/ruff check .

@@ -88,7 +88,7 @@ def _sorted_weights(losses: Tensor) -> Tensor:
     # Float64 from here on: a running sum of ℓ^q over half an image is beyond float32.
     z = q * (losses.sort().values.double() / largest).log()
     log_a = z.logcumsumexp(0)
-    c = m - n + torch.arange(1, n + 1, dtype=torch.float64)
+    c = m - n + torch.arange(1, n + 1, dtype=torch.float64, device=losses.device)
     rising = (c > 0) & (c.clamp(min=0).log() + z > log_a)
     below = int(rising.int().argmax()) if bool(rising.any()) else n
     alpha = largest * ((log_a[below - 1] - c[below - 1].log()) / q).exp().float()

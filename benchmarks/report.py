@@ -61,7 +61,7 @@ class Report:
 
     def markdown(self) -> str:
         lines = [f"- {name}: {value}" for name, value in self.header.items()]
-        lines += ["", *_table([_COLUMNS, *(row.cells() for row in self.rows)]), "", *self._verdict()]
+        lines += ["", *table([_COLUMNS, *(row.cells() for row in self.rows)]), "", *self._verdict()]
         if self.skipped:
             lines += ["", "Left out:", "", *(f"- {name}: {reason}" for name, reason in self.skipped.items())]
         return "\n".join(lines) + "\n"
@@ -74,8 +74,8 @@ class Report:
             "rows": [row.record() for row in self.rows],
             "skipped": self.skipped,
         }
-        _write(output.with_suffix(".json"), json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-        _write(output.with_suffix(".md"), f"# Benchmark results\n\n{self.markdown()}")
+        write(output.with_suffix(".json"), json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        write(output.with_suffix(".md"), f"# Benchmark results\n\n{self.markdown()}")
 
     def publish(self, folder: Path) -> None:
         """Put all of it between the markers of the benchmarks' README, and the ratios into the project's."""
@@ -84,7 +84,7 @@ class Report:
         ratios = [
             tuple(cell for name, cell in zip(_COLUMNS, row.cells(), strict=True) if name in header) for row in self.rows
         ]
-        _insert(folder.parent / "README.md", "\n".join(_table([header, *ratios])) + "\n")
+        _insert(folder.parent / "README.md", "\n".join(table([header, *ratios])) + "\n")
 
     def _verdict(self) -> list[str]:
         missed = [f"- {row.work} against {row.against}: {row.measure}" for row in self.rows if not row.met]
@@ -97,16 +97,17 @@ def _insert(document: Path, text: str) -> None:
     _, end, after = rest.partition(_END + "\n")
     if not (begin and end):
         raise ValueError(f"{document} lacks the lines {_BEGIN!r} and {_END!r}")
-    _write(document, f"{before}{begin}\n{text}\n{end}{after}")
+    write(document, f"{before}{begin}\n{text}\n{end}{after}")
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
+def table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a Markdown table; the first row is its head."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
     return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     """Replace the file in one step: whoever reads it sees the old or the new text, never half of it."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

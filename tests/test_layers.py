@@ -3,6 +3,9 @@
 import ast
 import importlib
 import inspect
+import os
+import subprocess
+import sys
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -28,6 +31,7 @@ ROOMS = (
     "segmentation.base",
     "",  # the public face: functional.py, modules.py, …
     "ops",
+    "kernels",
     "solver",
 )
 
@@ -139,11 +143,19 @@ def test_documents_import_from_rooms():
 
 
 def test_the_core_needs_torch_and_nothing_else():
-    standard = {"__future__", "collections", "contextlib", "dataclasses", "functools", "math", "typing"}
+    standard = {"__future__", "collections", "contextlib", "dataclasses", "functools", "math", "os", "struct", "typing"}
     for module, path in FILES.items():
-        if room(module) in ("", "ops", "solver") and module != "losspool.__main__":
+        if room(module) in ("", "ops", "kernels", "solver") and module != "losspool.__main__":
+            allowed = standard | {"torch", "losspool"} | ({"triton"} if room(module) == "kernels" else set())
             for name in imports(path):
-                assert name.split(".")[0] in standard | {"torch", "losspool"}, f"{path.name} imports {name}"
+                assert name.split(".")[0] in allowed, f"{path.name} imports {name}"
+
+
+def test_triton_is_not_imported_before_a_kernel_is_used():
+    code = "import sys, torch, losspool; losspool.max_pool(torch.rand(1, 9)); print(*sys.modules)"
+    environment = {name: value for name, value in os.environ.items() if name != "LOSSPOOL_KERNELS"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert not {"triton", "torch._dynamo", "losspool.kernels.operators"} & set(done.stdout.split())
 
 
 def test_nothing_in_the_package_uses_the_reference():

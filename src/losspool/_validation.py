@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from losspool import kernels
 from losspool.solver import host
 from losspool.stats import PoolingStats
 
@@ -144,11 +145,12 @@ def check_options(
     check_stats(stats)
     classes = input.shape[1]
     if weight is not None:
-        check_class_weight(weight)
+        check_class_weight(weight, values=not kernels.usable(input))
         if weight.shape != (classes,):
             raise ValueError(f"weight must have shape ({classes},), one entry per class, got {tuple(weight.shape)}")
         _check_device(weight, "weight", input, "input")
-    check_labels(target.long(), classes, ignore_index)
+    if not kernels.usable(input):  # the kernels check labels and class weights by themselves
+        check_labels(target.long(), classes, ignore_index)
 
 
 def check_ignore_index(ignore_index: Any) -> None:
@@ -171,7 +173,7 @@ def check_smoothing(label_smoothing: Any) -> None:
         raise ValueError(f"label_smoothing must be in [0, 1], got {label_smoothing!r}")
 
 
-def check_class_weight(weight: Any) -> None:
+def check_class_weight(weight: Any, *, values: bool = True) -> None:
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"weight must be a floating-point tensor, got {got}")
@@ -179,6 +181,8 @@ def check_class_weight(weight: Any) -> None:
         raise ValueError(f"weight must have one dimension, one entry per class, got {tuple(weight.shape)}")
     if weight.requires_grad:
         raise ValueError("weight requires grad, but this loss treats class weights as constants; pass weight.detach()")
+    if not values:
+        return
     check_non_negative(weight, "class weights")
     if host.host_may_look(weight) and not bool(weight.isfinite().all()):
         raise ValueError(f"class weights must be finite, got {float(weight[~weight.isfinite()][0])!r}")

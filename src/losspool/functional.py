@@ -7,8 +7,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from losspool import _validation as check
+from losspool import kernels
 from losspool._distributed import gatherer, resolve_group, shared_errors
-from losspool.ops import Enlargement, PixelLoss, PoolLosses, Setting, pooled_cross_entropy, working_dtype
+from losspool.ops import Enlargement, PixelLoss, Setting, pooled_cross_entropy, pooled_losses, working_dtype
 from losspool.stats import PoolingStats
 
 
@@ -173,7 +174,7 @@ def max_pool(
         >>> losspool.max_pool(torch.tensor([[4.0, 1.0, 2.0, 1.0]]), p=1, m=2).item()
         3.0
     """
-    result, *pooled = _pool(losses, p, m, mask, scope, group, stats)
+    result, *pooled = _pool(losses, p, m, mask, scope, group, stats, weigh=stats is not None)
     if stats is not None:
         _fill(stats, pooled, None, losses.shape)
     return result
@@ -210,7 +211,7 @@ def pooling_weights(
         [[0.5, 0.0, 0.5, 0.0]]
     """
     losses = losses.detach() if isinstance(losses, Tensor) else losses
-    _, weights, *_ = _pool(losses, p, m, mask, scope, group, None)
+    _, weights, *_ = _pool(losses, p, m, mask, scope, group, None, weigh=True)
     return weights.view(losses.shape)
 
 
@@ -222,18 +223,21 @@ def _pool(
     scope: str,
     group: dist.ProcessGroup | None,
     stats: PoolingStats | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    weigh: bool,
+) -> tuple[Tensor, ...]:
     group = resolve_group(scope, group)
     fingerprint: list[str] = []
     with shared_errors(group, _device_of(losses), fingerprint):
         check.check_losses(losses, mask)
         check.check_scope(scope, losses.ndim - 1, losses.shape, "losses")
         check.check_stats(stats)
-        check.check_non_negative(losses.detach() if mask is None else torch.where(mask, losses.detach(), 0.0), "losses")
+        if not kernels.usable(losses):  # the kernels check by themselves
+            values = losses.detach() if mask is None else torch.where(mask, losses.detach(), 0.0)
+            check.check_non_negative(values, "losses")
         setting = _setting(p, m, scope, group, losses, fingerprint)
     rows = losses.shape[0] if setting.per_image else 1
     flat = losses.reshape(rows, -1) if losses.numel() else losses.reshape(rows, 0)
-    return PoolLosses.apply(flat, None if mask is None else mask.reshape(flat.shape), setting)
+    return pooled_losses(flat, None if mask is None else mask.reshape(flat.shape), setting, weigh)
 
 
 def _pool_logits(

@@ -2,7 +2,7 @@
 
 from losspool.ops.cross_entropy import Enlargement, PixelLoss, pooled_cross_entropy
 from losspool.ops.logits import enlarged_strips, working_dtype
-from losspool.ops.pooling import PoolLosses, Setting
+from losspool.ops.pooling import PoolLosses, Setting, pooled_losses
 
 __all__ = [
     "Enlargement",
@@ -11,5 +11,6 @@ __all__ = [
     "Setting",
     "enlarged_strips",
     "pooled_cross_entropy",
+    "pooled_losses",
     "working_dtype",
 ]

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from losspool import kernels
 from losspool.ops.first_order import first_order
 from losspool.ops.logits import CoarseLogits, FullLogits, ruled_out, without_infinity, working_dtype
 from losspool.ops.pooling import Pooled, Setting, combine, pool
@@ -39,7 +40,7 @@ class Enlargement(NamedTuple):
 
 
 Result = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
-"""The loss, w*, α, τ, n, and the arg-max prediction if requested."""
+"""The loss, w*, α, τ, n, and the arg-max prediction if requested. On GPUs w* is None unless that is requested too."""
 
 
 def pooled_cross_entropy(
@@ -52,6 +53,11 @@ def pooled_cross_entropy(
     predict: bool,
 ) -> Result:
     """Pool the cross-entropy of logits (B, C, N), or (B, C, h, w) with ``enlargement``, and labels (B, N)."""
+    if kernels.usable(logits):
+        from losspool.ops.with_kernels import CrossEntropyWithKernels, LogitsOptions
+
+        options = LogitsOptions(*pixel, *(((), False) if enlargement is None else (enlargement[:2], enlargement[2])))
+        return CrossEntropyWithKernels.apply(logits, target, class_weight, options, setting, predict)
     if not torch.compiler.is_compiling():
         return _BlockwiseCrossEntropy.apply(logits, target, class_weight, pixel, enlargement, setting, predict)
     if enlargement is not None:

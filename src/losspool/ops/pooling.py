@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from losspool import solver
+from losspool import kernels, solver
 from losspool.ops.first_order import first_order
 
 
@@ -75,6 +75,15 @@ def combine(pooled: Pooled, setting: Setting) -> tuple[Tensor, Tensor]:
     share = filled.double() / filled.sum().clamp(min=1)
     loss = (torch.where(filled, pooled.value, 0.0) * share).sum()
     return loss, share if setting.ranks == 1 else share * setting.ranks
+
+
+def pooled_losses(losses: Tensor, mask: Tensor | None, setting: Setting, weigh: bool) -> tuple[Any, ...]:
+    """Pool (R, N) losses: return the loss, w*, α, τ and n. On GPUs w* is None unless ``weigh``."""
+    if kernels.usable(losses):
+        from losspool.ops.with_kernels import PoolWithKernels
+
+        return PoolWithKernels.apply(losses, mask, setting, weigh)
+    return PoolLosses.apply(losses, mask, setting)
 
 
 class PoolLosses(torch.autograd.Function):

@@ -1,0 +1,35 @@
+"""Inputs of the tests of the kernels, and what exact means for the solver's."""
+
+import torch
+
+import tolerances
+from losspool import reference
+from losspool.kernels import operators, pooling, solve
+
+
+def labels_of(shape, classes=5, dtype=torch.int64, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, classes, shape, generator=g)
+    return labels.masked_fill(torch.rand(shape, generator=g) < 0.1, 255).to(dtype)
+
+
+def logits_of(shape, dtype=torch.float32, scale=3.0, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return (scale * torch.randn(shape, generator=g)).to(dtype).requires_grad_()
+
+
+def solved(rows, p, m, share=False):
+    _, table, _ = solve.solve(rows, None, p, m, share, from_logits=False)
+    return table, operators.pixel_weights(rows, None, table, p)
+
+
+def assert_exact(names, rows, p, m):
+    table, weights = solved(rows, p, m)
+    for name, losses, row, found in zip(names, rows, table, weights, strict=True):
+        truth = reference.pool(losses, p=p, m=m)
+        value, width = float(row[pooling.VALUE.value].float()), float(row[pooling.WIDTH.value])
+        allowed = max(tolerances.VALUE * truth.value, tolerances.one_ulp(truth.value))
+        assert abs(value - truth.value) <= allowed, (name, p, m, value, truth.value)
+        errors = (found.double() - truth.weights).abs()[losses > 0] / truth.tau
+        assert (errors <= tolerances.weight(p)).all(), (name, p, m, errors.max())
+        assert width <= 1, f"{name}, p = {p}, m = {m}: the search ended with {width} floats left"

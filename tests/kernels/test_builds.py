@@ -1,0 +1,74 @@
+"""Every kernel builds, within limits, for GPUs that are not there: in a process without the interpreter."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "kernel_builds.py"
+KERNELS = {
+    "average",
+    "count_pass",
+    "cross_entropy_backward",
+    "cross_entropy_forward",
+    "finish",
+    "merge_corners",
+    "upsampled_backward",
+    "upsampled_forward",
+    "weigh",
+}
+
+
+@pytest.fixture(scope="module", params=["installed", "newer"])
+def builds(request, tmp_path_factory):
+    """What each build takes, with the Triton that is installed, and with a newer one in the folder NEWER_TRITON."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+    command = [sys.executable, str(SCRIPT)]
+    if request.param == "installed":
+        command.append("--all")
+    elif "NEWER_TRITON" in os.environ:
+        environment["PYTHONPATH"] = os.environ["NEWER_TRITON"]
+        command += ["sm_80", "gfx942"]
+    else:
+        pytest.skip("NEWER_TRITON is not set")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_every_kernel_builds_for_every_target(builds):
+    targets = {build["target"] for build in builds}
+    assert targets >= {"sm_80", "gfx942"}
+    for target in targets:
+        assert {build["kernel"] for build in builds if build["target"] == target} == KERNELS
+
+
+@pytest.mark.parametrize("builds", ["installed"], indirect=True)
+def test_the_newest_cards_are_built_for(builds):
+    assert "sm_90" in {build["target"] for build in builds}
+
+
+def test_registers(builds):
+    for build in builds:
+        assert build["registers"] <= 128, build
+        assert build["spills"] == 0, build
+
+
+def test_sums_do_not_depend_on_the_order_of_programs(builds):
+    assert not [build for build in builds if build["float_atomics"]]
+
+
+def test_precision(builds):
+    """The hardware's logarithm has an absolute error that q would multiply; denormal losses must not become zero."""
+    for build in builds:
+        assert build.get("rough_logarithms", 0) == 0, build
+        assert build.get("flushed_denormals", 0) == 0, build
+
+
+def test_assertions_are_built_in(builds):
+    assert all(build["assertions"] > 0 for build in builds if build["kernel"] == "average")
+    assert not any(build["assertions"] for build in builds if build["kernel"] != "average")

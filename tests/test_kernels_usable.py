@@ -1,0 +1,67 @@
+"""When the kernels are used: by device, dtype, card, Triton's version, and the switch."""
+
+import sys
+import types
+
+import pytest
+import torch
+
+from losspool import kernels
+
+GPU = torch.device("cuda", 0)
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """A machine with a new enough card and Triton; a test makes one of them too old."""
+    triton = types.ModuleType("triton")
+    triton.__version__ = "3.7.1"
+    monkeypatch.setitem(sys.modules, "triton", triton)
+    monkeypatch.setitem(sys.modules, "losspool.kernels.operators", types.ModuleType("operators"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.delenv("LOSSPOOL_KERNELS", raising=False)
+    return triton
+
+
+def usable(dtype=torch.float32, device=GPU):
+    return kernels.usable(types.SimpleNamespace(dtype=dtype, device=device))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_on_a_card(card, dtype):
+    assert usable(dtype)
+
+
+def test_not_for_float64_or_other_devices(card):
+    assert not usable(torch.float64)
+    for device in ("cpu", "mps", "meta", "xpu"):
+        assert not usable(device=torch.device(device))
+
+
+def test_not_on_an_old_card(card, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert not usable()
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert not usable()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 4))
+    assert usable()
+
+
+def test_not_with_an_old_triton_or_none(card, monkeypatch):
+    card.__version__ = "3.6.0"
+    assert not usable()
+    card.__version__ = "3.10.0+git1234"
+    assert usable()
+    monkeypatch.setitem(sys.modules, "triton", None)
+    assert not usable()
+
+
+def test_the_switch(card, monkeypatch):
+    monkeypatch.setenv("LOSSPOOL_KERNELS", "0")
+    assert not usable()
+    monkeypatch.setenv("LOSSPOOL_KERNELS", "interpret")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert not usable(device=torch.device("cpu"))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert usable(device=torch.device("cpu"))
