@@ -56,7 +56,7 @@ def pooled_cross_entropy(
 ) -> Result:
     """Pool the cross-entropy of logits (B, C, N), or (B, C, h, w) with ``enlargement``, and labels (B, N)."""
     if not torch.compiler.is_compiling():
-        if enlargement is None and host.host_may_look(logits) and logits.numel() <= _SMALL:
+        if enlargement is None and host.host_may_look(logits) and 0 < logits.numel() <= _SMALL:
             return _SmallCrossEntropy.apply(logits, target, class_weight, pixel, setting, predict)
         return _BlockwiseCrossEntropy.apply(logits, target, class_weight, pixel, enlargement, setting, predict)
     if enlargement is not None:

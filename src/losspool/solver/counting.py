@@ -44,8 +44,6 @@ class Searched(NamedTuple):
 
 def search(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | None) -> Searched:
     """Find the saturated losses of each pool. ``m`` is a fraction of the valid pixels if ``share``, else a number."""
-    if losses.shape[1] == 0:
-        losses = losses.new_full((losses.shape[0], 1), -1.0)  # a void pixel makes no difference
     source = (WideKeys if host.wide_dtype(losses) == torch.float64 else NarrowKeys)(losses, conjugate_exponent(p))
     keys = source.keys()
     bin_bits = min(max(_ALL_BINS - (len(losses) - 1).bit_length(), _FEWEST_BINS), _MOST_BINS, source.bits - 15)

@@ -58,8 +58,6 @@ def column_blocks(losses: Tensor) -> list[Tensor]:
 def take_survey(losses: Tensor) -> list[Survey]:
     """Count the valid pixels and the positive losses of each pool, and find its largest loss."""
     rows, size = losses.shape
-    if size == 0:
-        return [Survey(0.0, 0.0, 0.0)] * rows
     result = torch.zeros(3, rows, dtype=torch.float64)
     blocks = column_blocks(losses)
     flags = torch.empty_like(blocks[0])

@@ -58,6 +58,8 @@ def solve(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | N
 
     With ``gather``, pools span several processes, and each process holds part of their pixels.
     """
+    if losses.shape[1] == 0:
+        losses = losses.new_full((losses.shape[0], 1), -1.0)  # a void pixel makes no difference
     rows, size = losses.shape
     counted = gather is not None or not host.host_may_look(losses)
     most = _MOST_COUNTED if counted else _MANY_POOLS
@@ -84,7 +86,8 @@ def solve(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | N
         [[pool.valid for pool in surveys], pixels, [pool.top for pool in surveys]], dtype=torch.float64
     )
     count, pixel_counts, top = facts.unbind()
-    return _finish(saturated, count, pixel_counts, top, torch.tensor(uniform), torch.tensor(broken), p)
+    flags = torch.tensor([uniform, broken], dtype=torch.bool)
+    return _finish(saturated, count, pixel_counts, top, flags[0], flags[1], p)
 
 
 def _finish(

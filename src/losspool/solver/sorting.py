@@ -58,5 +58,5 @@ def _last_that_fills(ascending: Tensor, total: Tensor, room: Tensor, solvable: l
     """
     fills = total >= room * (1.0 - _TOLERANCE)
     if not all(solvable):
-        fills &= torch.tensor(solvable).unsqueeze(1)
+        fills &= torch.tensor(solvable, dtype=torch.bool).unsqueeze(1)
     return (fills | (ascending <= 0)).sum(1, keepdim=True) - 1
