@@ -81,6 +81,7 @@ def test_the_last_bins_are_single_floats(dtype, narrow, bin_bits, monkeypatch):
     for names, rows, m in problems.stacked(7 if bin_bits == 18 else 100):
         if narrow:  # devices without float64 have no denormals either
             rows = torch.stack([row for name, row in zip(names, rows, strict=True) if not (row[row > 0] < 1e-37).any()])
+        rows = rows[:5] if bin_bits == 18 else rows
         for p in (1.001, 1.3) if bin_bits == 18 else (1.0, 1.001, 1.3, 10.0, 1000.0):
             solver.solve(rows.to(dtype), p=p, m=m, share=False)
             assert (shifts[-1] == 0).all(), (m, p)
