@@ -13,8 +13,7 @@ from losspool.stats import PoolingStats
 
 SCOPES = ("image", "batch", "global")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_WITHOUT_FLOAT64 = ("mps",)
-"""Devices without float64, which the solver needs."""
+_COMMON_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _LARGE = 2**62  # exceeds any pixel count; as an exponent, effectively infinite
 
 
@@ -60,7 +59,6 @@ def check_losses(losses: Any, mask: Any) -> None:
         raise TypeError(f"losses must be a tensor, got {type(losses).__name__}")
     if losses.dtype not in FLOATS:
         raise TypeError(f"losses must have a floating-point dtype of 16 to 64 bits, got {losses.dtype}")
-    _check_float64("losses", losses)
     if losses.ndim == 0:
         raise ValueError("losses must have at least one dimension, got a scalar tensor")
     if mask is None:
@@ -71,11 +69,6 @@ def check_losses(losses: Any, mask: Any) -> None:
     if mask.shape != losses.shape:
         raise ValueError(f"mask has shape {tuple(mask.shape)}, but losses have shape {tuple(losses.shape)}")
     _check_device(mask, "mask", losses, "losses")
-
-
-def _check_float64(name: str, value: Tensor) -> None:
-    if value.device.type in _WITHOUT_FLOAT64:
-        raise ValueError(f"{name} is on {value.device}, which has no float64: move {name} to the CPU")
 
 
 def check_non_negative(losses: Tensor, what: str) -> None:
@@ -95,7 +88,6 @@ def check_logits(input: Any, target: Any) -> None:
             raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
     if input.dtype not in FLOATS:
         raise TypeError(f"input must hold logits of a floating-point dtype of 16 to 64 bits, got {input.dtype}")
-    _check_float64("input", input)
     if input.ndim < 2:
         raise ValueError(f"input must have shape (B, C, ...), got {tuple(input.shape)}")
     if target.is_floating_point():
@@ -150,7 +142,7 @@ def check_options(
             raise ValueError(f"weight must have shape ({classes},), one entry per class, got {tuple(weight.shape)}")
         _check_device(weight, "weight", input, "input")
     if not kernels.usable(input):  # the kernels check labels and class weights by themselves
-        check_labels(target.long(), classes, ignore_index)
+        check_labels(target, classes, ignore_index)
 
 
 def check_ignore_index(ignore_index: Any) -> None:
@@ -193,15 +185,22 @@ def check_labels(target: Tensor, classes: int, ignore_index: int) -> None:
     if target.numel() == 0:
         return
     if not host.host_may_look(target):
+        target = target.long()
         valid = (target == ignore_index) | ((target >= 0) & (target < classes))
         torch._assert_async(valid.all(), f"losspool: target has labels outside [0, {classes}) other than ignore_index")
         return
+    if target.dtype not in _COMMON_INTEGERS:
+        target = target.long()  # torch has few operators for the others
     low, high = (int(bound) for bound in target.aminmax())
     if low >= 0 and high < classes:
         return
+    info = torch.iinfo(target.dtype)
+    if info.min <= ignore_index <= info.max:
+        low, high = (int(bound) for bound in target.masked_fill(target == ignore_index, 0).aminmax())
+        if low >= 0 and high < classes:
+            return
+    target = target.long()
     bad = target[(target != ignore_index) & ((target < 0) | (target >= classes))]
-    if bad.numel() == 0:
-        return
     hint = "; did you mean ignore_index=255?" if bool((bad == 255).any()) else ""
     raise ValueError(
         f"target holds the label {int(bad[0])}, but there are {classes} classes "

@@ -23,6 +23,9 @@ from losspool.ops.logits import CoarseLogits, FullLogits, ruled_out, without_inf
 from losspool.ops.pooling import Pooled, Setting, combine, pool
 from losspool.solver import host
 
+# Logits up to this many are one block on CPUs.
+_SMALL = 1 << 19
+
 
 class PixelLoss(NamedTuple):
     """The options of the per-pixel loss, named as in ``F.cross_entropy``."""
@@ -59,6 +62,8 @@ def pooled_cross_entropy(
         options = LogitsOptions(*pixel, *(((), False) if enlargement is None else (enlargement[:2], enlargement[2])))
         return CrossEntropyWithKernels.apply(logits, target, class_weight, options, setting, predict)
     if not torch.compiler.is_compiling():
+        if enlargement is None and host.host_may_look(logits) and 0 < logits.numel() <= _SMALL:
+            return _SmallCrossEntropy.apply(logits, target, class_weight, pixel, setting, predict)
         return _BlockwiseCrossEntropy.apply(logits, target, class_weight, pixel, enlargement, setting, predict)
     if enlargement is not None:
         size, align = (enlargement.height, enlargement.width), enlargement.align_corners
@@ -96,7 +101,7 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
             return (None,) * 7
         logits, target, weights, factor, class_weight = ctx.saved_tensors
         source = _source(logits, ctx.enlargement)
-        scale = (grad.double() * factor).to(weights.dtype).unsqueeze(1)  # (R, 1)
+        scale = (grad.to(factor.dtype) * factor).to(weights.dtype).unsqueeze(1)  # (R, 1)
         weights = weights.view(target.shape)
         result = source.gradient()
         for place in source.places():
@@ -113,6 +118,46 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
                 gradient.copy_(torch.where((labels == ctx.pixel.ignore_index).unsqueeze(1), 0.0, gradient))
             source.write(place, gradient, result)
         return result.to(logits.dtype), None, None, None, None, None, None
+
+
+class _SmallCrossEntropy(torch.autograd.Function):
+    """For logits that fit into a CPU's cache: in one block, and with the log-probabilities kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        target: Tensor,
+        class_weight: Tensor | None,
+        pixel: PixelLoss,
+        setting: Setting,
+        predict: bool,
+    ) -> Result:
+        labels = target.long()
+        logs = torch.log_softmax(logits.to(working_dtype(logits)), 1)
+        void = labels == pixel.ignore_index
+        losses = _losses_from_logs(logs, labels, class_weight, pixel).masked_fill_(void, -1.0)
+        pooled = pool(losses if setting.per_image else losses.view(1, -1), setting)
+        loss, factor = combine(pooled, setting)
+        ctx.save_for_backward(logits, labels, void, logs, pooled.weights, factor, class_weight)
+        ctx.pixel = pixel
+        return _finish(ctx, loss, pooled, logits.argmax(1) if predict else None)
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 6
+        logits, labels, void, logs, weights, factor, class_weight = ctx.saved_tensors
+        scale = (grad.to(factor.dtype) * factor).to(weights.dtype).unsqueeze(1)  # (R, 1)
+        factors = (weights * scale).view(labels.shape)
+        hard, soft, total = _shares(factors, labels, class_weight, pixel=ctx.pixel, classes=logs.shape[1])
+        gradient = logs.exp().mul_(total)
+        gradient.scatter_add_(1, labels.masked_fill(void, 0).unsqueeze(1), hard.neg())
+        if soft is not None:
+            gradient.sub_(soft)
+        gradient.masked_fill_(void.unsqueeze(1), 0.0)  # whatever the logits of a void pixel are
+        return gradient.to(logits.dtype), None, None, None, None, None
 
 
 class _FusedCrossEntropy(torch.autograd.Function):
@@ -144,7 +189,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
             return (None,) * 6
         logits, target, peak, log_sum, weights, factor, class_weight = ctx.saved_tensors
         block = logits.to(weights.dtype)
-        scale = (grad.double() * factor).to(weights.dtype).unsqueeze(1)
+        scale = (grad.to(factor.dtype) * factor).to(weights.dtype).unsqueeze(1)
         factors = weights.view(scale.shape[0], -1) * scale
         hard, soft, total = _shares(
             factors.view(target.shape), target, class_weight, pixel=ctx.pixel, classes=block.shape[1]
@@ -198,14 +243,18 @@ def _pixel_losses(
     block: Tensor, labels: Tensor, class_weight: Tensor | None, pixel: PixelLoss, logs: Tensor | None = None
 ) -> Tensor:
     """Map (b, C, n) logits to (b, n) losses, 0 for void pixels. The log-softmax is written to ``logs``."""
-    logs = torch.log_softmax(block, 1, out=logs)
-    weight = None if class_weight is None else class_weight.to(block.dtype)
+    return _losses_from_logs(torch.log_softmax(block, 1, out=logs), labels, class_weight, pixel)
+
+
+def _losses_from_logs(logs: Tensor, labels: Tensor, class_weight: Tensor | None, pixel: PixelLoss) -> Tensor:
+    """Map (b, C, n) log-probabilities to (b, n) losses, 0 for void pixels."""
+    weight = None if class_weight is None else class_weight.to(logs.dtype)
     hard = F.nll_loss(logs, labels, weight, ignore_index=pixel.ignore_index, reduction="none")
     if pixel.label_smoothing == 0:
         return hard
     soft = -(logs.sum(1) if weight is None else (logs * weight.view(1, -1, 1)).sum(1))
     soft = torch.where(labels == pixel.ignore_index, 0.0, soft)
-    return (1.0 - pixel.label_smoothing) * hard + (pixel.label_smoothing / block.shape[1]) * soft
+    return (1.0 - pixel.label_smoothing) * hard + (pixel.label_smoothing / logs.shape[1]) * soft
 
 
 def _shares(

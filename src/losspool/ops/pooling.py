@@ -9,6 +9,7 @@ from torch import Tensor
 
 from losspool import kernels, solver
 from losspool.ops.first_order import first_order
+from losspool.solver import host
 
 
 class Pooled(NamedTuple):
@@ -59,7 +60,7 @@ def _pool_operator(losses: Tensor, p: float, m: float, share: bool) -> tuple[Ten
 
 @_pool_operator.register_fake
 def _(losses: Tensor, p: float, m: float, share: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    per_pool = losses.new_empty(losses.shape[0], dtype=torch.float64)
+    per_pool = losses.new_empty(losses.shape[0], dtype=host.wide_dtype(losses))
     alpha, tau, valid = (torch.empty_like(per_pool) for _ in range(3))
     return per_pool, torch.empty_like(losses), alpha, tau, valid
 
@@ -72,7 +73,7 @@ def combine(pooled: Pooled, setting: Setting) -> tuple[Tensor, Tensor]:
     be summed, but DDP averages them.
     """
     filled = pooled.valid > 0
-    share = filled.double() / filled.sum().clamp(min=1)
+    share = filled.to(pooled.value.dtype) / filled.sum().clamp(min=1)
     loss = (torch.where(filled, pooled.value, 0.0) * share).sum()
     return loss, share if setting.ranks == 1 else share * setting.ranks
 
@@ -106,5 +107,5 @@ class PoolLosses(torch.autograd.Function):
         if grad is None:
             return None, None, None
         losses, weights, factor = ctx.saved_tensors
-        scale = (grad.double() * factor).to(weights.dtype).unsqueeze(1)
+        scale = (grad.to(factor.dtype) * factor).to(weights.dtype).unsqueeze(1)
         return (weights * scale).to(losses.dtype), None, None

@@ -263,7 +263,7 @@ def test_overfits_four_streets(tmp_path):
             "cache": str(tmp_path / "cache"),
         },
         "model": {"name": "tiny_model.build_memoriser"},
-        "train": {"steps": 280, "batch": 4, "lr": 0.3, "validate_every": 280, "previews": 0, "weight_decay": 0},
+        "train": {"steps": 400, "batch": 4, "lr": 0.3, "validate_every": 400, "previews": 0, "weight_decay": 0},
     }
     path = tmp_path / "four.yaml"
     path.write_text(yaml.safe_dump(content))

@@ -1,0 +1,131 @@
+"""Search for the saturated losses by counting, in a fixed number of tensor operations.
+
+This is the search for devices on which reading a value would make the host wait, and for pools
+that span several processes. Each loss becomes an integer key that orders like it (``keys.py``). A
+pass counts the losses of each pool in up to 262,143 bins between two thresholds lo and hi, where
+η(lo) ≤ 0 < η(hi). All losses of a bin lie between its ends, so the counts bound η from both sides at
+the end of every bin. That leaves the few bins between "surely not positive" and "surely positive"
+for the next pass. Two passes (four in float64) narrow all keys down to a single one; with many
+pools, which get fewer bins each, there are more.
+
+Counts are integers, so the order of the additions does not matter: results are deterministic, and
+equal on all processes. See docs/derivation.md, "Counting".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from losspool.solver import host
+from losspool.solver.keys import NarrowKeys, WideKeys
+from losspool.solver.powers import Saturated, conjugate_exponent, is_uniform
+
+Gather = Callable[[Tensor], Tensor]
+"""Maps a tensor of shape S to the stack ``(ranks, *S)`` of all ranks' tensors."""
+
+# Bins of all pools together, and the most and the fewest of one pool, as powers of two. Many bins make few passes.
+_ALL_BINS, _MOST_BINS, _FEWEST_BINS = 19, 18, 10
+
+
+class Searched(NamedTuple):
+    """The saturated losses of each pool, and the facts that do not depend on them; all have shape ``(R,)``."""
+
+    saturated: Saturated
+    valid: Tensor  # n
+    pixels: Tensor  # m
+    top: Tensor  # the largest loss
+    uniform: Tensor
+    broken: Tensor
+
+
+def search(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | None) -> Searched:
+    """Find the saturated losses of each pool. ``m`` is a fraction of the valid pixels if ``share``, else a number."""
+    source = (WideKeys if host.wide_dtype(losses) == torch.float64 else NarrowKeys)(losses, conjugate_exponent(p))
+    keys = source.keys()
+    bin_bits = min(max(_ALL_BINS - (len(losses) - 1).bit_length(), _FEWEST_BINS), _MOST_BINS, source.bits - 15)
+    bins = (1 << bin_bits) - 1  # with one more, the end of the last bin would not fit into an int64
+    passes = 1 - (bin_bits - source.bits) // (bin_bits - 2)  # up to four bins are left to the next pass
+    steps = torch.arange(bins + 1, device=losses.device)
+
+    # The first pass covers all positive floats. It also shows whether η has a positive root: not with fewer
+    # than m positive losses.
+    lo = torch.zeros_like(keys[:, :1])
+    shift = torch.full_like(lo, source.bits - bin_bits)
+    slots = _count(keys, lo, shift, bins)
+    void, top = (losses < 0).sum(1, keepdim=True), losses.amax(1, keepdim=True).to(source.dtype)
+    (slots, void), (top,) = _exchange(gather, [slots, void], [top], peak=0)
+    size = slots.sum(1, keepdim=True)
+    count = size - void
+    whole, fraction = source.pixels(m, share, count)
+    broken = ~torch.isfinite(top)
+    uniform = torch.full_like(broken, True) if is_uniform(p) else (whole - count) + fraction >= 0
+    solvable = ~(broken | uniform) & ((whole - (size - slots[:, :1])) + fraction <= 0)
+    unit = torch.where(top > 0, top, 1.0)
+    below = over = torch.zeros_like(top)
+
+    for index in range(passes):
+        if index > 0:
+            slots = _count(keys, lo, shift, bins)
+            below = torch.where(keys <= lo, source.loss_powers(keys, lo), 0.0).sum(1, keepdim=True)
+            beyond = keys > lo + (bins << shift)
+            over = torch.where(beyond, losses.to(source.dtype) / unit, 0.0).sum(1, keepdim=True)
+            (slots,), (below, over) = _exchange(gather, [slots], [below, over])
+        inside = slots[:, : bins + 1]  # lo and the bins
+        room = (whole - size) + inside.cumsum(1) + fraction  # m - #{ℓ > end of the bin}
+        masses = inside.to(source.dtype)
+        masses[:, :1] = below
+        ends = lo + (steps << shift)  # the largest key of each bin; the first entry is lo
+        # Powers are relative to the lowest end that has room, so that none that matters under- or overflows.
+        reference = lo + ((room <= 0).sum(1, keepdim=True).clamp_(max=bins) << shift)
+        both = torch.stack([ends, (ends - ((1 << shift) - 1)).maximum(lo)])  # (2, R, 1 + bins)
+        powers = source.powers(both, reference)
+        most, least = (powers * masses).cumsum(2)  # bounds on Σ_{ℓ ≤ end} (ℓ/reference)^q
+        score = room * powers[0]
+        low = (score <= least).sum(1, keepdim=True) - 1  # η ≤ 0 at the ends up to this one
+        high = (bins + 1 - (score > most).sum(1, keepdim=True)).clamp_(1, bins)  # η > 0 from this end on
+        low = torch.where(solvable, low.clamp_(min=0).minimum(high - 1), 0)
+        if index + 1 < passes:
+            width = torch.where(solvable, (high - low) << shift, 1)
+            lo = lo + (low << shift)
+            # The least shift with which the bins span the width.
+            shift = ((width - 1) // bins + 1).to(source.dtype).log2().ceil().long()
+
+    # Each bin is now a single float. The losses beyond `low` are saturated. θ may exceed the largest loss, and
+    # even the largest float: then the sum of powers is relative to the largest loss instead.
+    ends = ends.minimum(source.keys(top))
+    theta = ends.gather(1, low)
+    total = most.gather(1, low) / source.powers(theta, reference)
+    saturated = Saturated(
+        room=room.gather(1, low),
+        sum=torch.where(steps > low, masses * (source.values(ends) / unit), 0.0).sum(1, keepdim=True) + over,
+        largest=torch.where(solvable, source.values(theta), 0.0),
+        total=torch.where(solvable, total, 1.0),
+    )
+    facts = (count.to(source.dtype), whole + fraction, top, uniform, broken)
+    return Searched(Saturated(*(field.squeeze(1) for field in saturated)), *(fact.squeeze(1) for fact in facts))
+
+
+def _count(keys: Tensor, lo: Tensor, shift: Tensor, bins: int) -> Tensor:
+    """Return (R, bins + 2) counts: of keys up to lo, of each bin, and of the keys beyond them."""
+    slots = ((keys - (lo + 1)) >> shift).clamp_(-1, bins).add_(1)
+    counts = torch.zeros(keys.shape[0], bins + 2, dtype=torch.int64, device=keys.device)
+    return counts.scatter_add_(1, slots, torch.ones_like(lo).expand_as(slots))
+
+
+def _exchange(
+    gather: Gather | None, counts: list[Tensor], sums: list[Tensor], peak: int | None = None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Add counts (R, …) and sums (R, 1) over all processes in one exchange; of ``sums[peak]``, take the largest."""
+    if gather is None:
+        return counts, sums
+    sizes = [each.shape[1] for each in counts]
+    packed = torch.cat([*counts, *(each.double().view(torch.int64) for each in sums)], 1)
+    ranks = gather(packed)  # (ranks, R, …)
+    parts = ranks.split([*sizes, *(1 for _ in sums)], 2)
+    totals = [each.sum(0) for each in parts[: len(counts)]]
+    floats = [each.contiguous().view(torch.float64).to(sums[0].dtype) for each in parts[len(counts) :]]
+    return totals, [each.amax(0) if index == peak else each.sum(0) for index, each in enumerate(floats)]
