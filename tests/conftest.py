@@ -14,6 +14,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
 
+WAITING = {"launch", "torchrun", "undisturbed"}
+"""Fixtures of tests that start processes."""
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _default_signals():
     """Tests, and the processes they start, react to signals that nohup or a script's background made ignored."""
@@ -23,8 +27,16 @@ def _default_signals():
 
 
 def pytest_collection_modifyitems(items):
-    """Run the tests that start processes first: they take longest, and short ones share out the last minute best."""
-    items.sort(key=lambda item: not {"launch", "torchrun", "undisturbed"} & set(item.fixturenames))
+    """Spread the files that start processes over the run: their tests wait, and others can use the time."""
+    files = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    waits = {path: any(WAITING & set(item.fixturenames) for item in tests) for path, tests in files.items()}
+    places = {}
+    for kind in (False, True):
+        some = [path for path in files if waits[path] is kind]
+        places |= {path: (index + 0.5) / len(some) for index, path in enumerate(some)}
+    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture

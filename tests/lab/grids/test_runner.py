@@ -53,7 +53,7 @@ def processes_of(out: Path) -> list[str]:
     return found
 
 
-def wait_for(condition, seconds=120.0):
+def wait_for(condition, seconds=300.0):
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "it did not happen in time"
