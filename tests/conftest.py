@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
 
+GRIDS = Path(__file__).parent / "lab" / "grids" / "test_runner.py"
 WAITING = {"launch", "torchrun", "undisturbed"}
 """Fixtures of tests that start processes."""
 
@@ -27,7 +29,10 @@ def _default_signals():
 
 
 def pytest_collection_modifyitems(items):
-    """Spread the files that start processes over the run: their tests wait, and others can use the time."""
+    """Spread the files that start processes over the run: their tests wait, and others can use the time.
+
+    Grids that really run come first. They take longest, and nothing should be left to wait for at the end.
+    """
     files = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
@@ -36,6 +41,7 @@ def pytest_collection_modifyitems(items):
     for kind in (False, True):
         some = [path for path in files if waits[path] is kind]
         places |= {path: (index + 0.5) / len(some) for index, path in enumerate(some)}
+    places[GRIDS] = 0.0
     items.sort(key=lambda item: places[item.path])
 
 
