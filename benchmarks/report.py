@@ -108,7 +108,7 @@ def table(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the file in one step: whoever reads it sees the old or the new text, never half of it."""
+    """Replace the file in one step: a reader sees the old or the new text, never half of it."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

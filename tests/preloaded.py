@@ -19,7 +19,7 @@ def serve(path: str) -> tuple[str, list[str]]:
     listener.bind(path)
     listener.listen()
     if os.fork():
-        os._exit(0)  # whoever waits for this process now finds the socket
+        os._exit(0)  # the test that waits for this process now finds the socket
     owner, _ = listener.accept()
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -54,7 +54,7 @@ def serve(path: str) -> tuple[str, list[str]]:
 
 
 def bury(running: dict[int, socket.socket]) -> None:
-    """Tell how each process that has ended did so."""
+    """Send the exit code of each process that has ended."""
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:

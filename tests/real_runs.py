@@ -200,7 +200,7 @@ def _status(pid: int) -> _Status | None:
 
 
 def alive(pid: int) -> bool:
-    """A zombie is dead: whoever has to bury it is not the subject here."""
+    """A zombie counts as dead: these tests do not check who reaps it."""
     status = _status(pid)
     return status is not None and status.state not in "ZX"
 

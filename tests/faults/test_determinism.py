@@ -48,8 +48,8 @@ def runs(tmp_path_factory):
             # An order that comes from a set would differ.
             started.append(processes.python(*words, PYTHONHASHSEED=str(number + 1)))
         for process in started:
-            code, told = outcome(process)
-            assert code == 0, told
+            code, output = outcome(process)
+            assert code == 0, output
     return folder
 
 

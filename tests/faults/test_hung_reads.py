@@ -1,4 +1,4 @@
-"""A read that hangs outside the loader, where no timeout ends it: whoever wants to stop the run can."""
+"""A read that hangs outside the loader, where no timeout ends it: the run can still be stopped."""
 
 import shutil
 import signal
@@ -40,9 +40,9 @@ def test_in_a_validation(tmp_path, launch):
     hang(image)
     with hung(image):
         process.send_signal(signal.SIGTERM)
-        code, told = ended(process)
-    assert code == 143, told
-    assert f"stopped at step {HALF}; resume with: losspool train" in told
+        code, output = ended(process)
+    assert code == 143, output
+    assert f"stopped at step {HALF}; resume with: losspool train" in output
     assert (description(out)["status"], checkpoint(out, HALF)["validated"]) == ("stopped", 0)
     shutil.move(whole, image)
     train(recipe, out, resume=True)
@@ -63,8 +63,8 @@ def test_while_the_class_index_is_built(tmp_path, launch, number, codes):
     process = launch("train", recipe, "data.name=voc", f"data.root={root}", "data.val=train", "--out", tmp_path / "run")
     with hung(label):
         process.send_signal(number)
-        code, told = ended(process)
-    assert code in codes, told
+        code, output = ended(process)
+    assert code in codes, output
     assert not (tmp_path / "run").exists()
 
 

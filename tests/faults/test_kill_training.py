@@ -8,7 +8,7 @@ from real_runs import Processes, outcome
 
 def test_killed_trainings_end_with_the_bits_of_an_undisturbed_one():
     with Processes() as processes:
-        code, told = outcome(processes.python(Path(__file__).with_name("kill_training.py"), "--kills", "3"), 300)
-    assert code == 0, told
-    assert "3 of 3 ended with the bits of an undisturbed run" in told
-    assert int(re.search(r"at most (\d+) steps were repeated", told)[1]) <= 6
+        code, output = outcome(processes.python(Path(__file__).with_name("kill_training.py"), "--kills", "3"), 300)
+    assert code == 0, output
+    assert "3 of 3 ended with the bits of an undisturbed run" in output
+    assert int(re.search(r"at most (\d+) steps were repeated", output)[1]) <= 6

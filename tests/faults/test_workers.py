@@ -49,18 +49,18 @@ def failed(process, out, within):
     print(f"\n{took:.2f} s: {output.strip()}")  # seen with pytest -s
     assert code == 2, output
     assert output.count("\n") == 1
-    told = description(out)
-    assert checkpoint(out, told["step"])["step"] == told["step"] > 0  # not a step is lost
+    described = description(out)
+    assert checkpoint(out, described["step"])["step"] == described["step"] > 0  # not a step is lost
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert lines[-1]["step"] == told["step"]
+    assert lines[-1]["step"] == described["step"]
     return output
 
 
 def test_a_worker_that_is_killed(training, tmp_path):
     process, workers = training()
     os.kill(workers[0], signal.SIGKILL)
-    told = failed(process, tmp_path / "run", within=SLACK)
-    assert f"error: a loader worker (process {workers[0]}) was killed by SIGKILL; " in told
+    sentence = failed(process, tmp_path / "run", within=SLACK)
+    assert f"error: a loader worker (process {workers[0]}) was killed by SIGKILL; " in sentence
     assert not any(map(alive, workers))
 
 
@@ -68,8 +68,8 @@ def test_a_worker_that_hangs(training, tmp_path):
     """Stopped, it hears neither the trainer's word nor SIGTERM; the batches it made ready cannot be fetched."""
     process, workers = training()
     os.kill(workers[0], signal.SIGSTOP)
-    told = failed(process, tmp_path / "run", within=TIMEOUT + SLACK)
-    assert "error: no batch came within data.timeout = 2 seconds: " in told
+    sentence = failed(process, tmp_path / "run", within=TIMEOUT + SLACK)
+    assert "error: no batch came within data.timeout = 2 seconds: " in sentence
     assert not any(map(alive, workers))
 
 
@@ -97,9 +97,9 @@ def test_a_signal_without_a_name(tmp_path):
 @pytest.mark.parametrize("death", ["die_with_a_lock", "die_in_a_message", "die_after_a_message"])
 def test_what_a_dead_worker_held_is_not_waited_for(tmp_path, death):
     with Processes() as processes:
-        code, told = outcome(processes.fork("faults.dying_workers", death, tmp_path))
+        code, output = outcome(processes.python("-m", "faults.dying_workers", death, tmp_path))
     assert code == 0
-    assert "ended\n" in told  # beside it torch's thread that pins memory may print a traceback
+    assert "ended\n" in output  # beside it torch's thread that pins memory may print a traceback
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # torch's pinning thread may raise
@@ -143,8 +143,8 @@ def test_a_read_that_blocks(training, tmp_path, workers):
     process, found = training(workers)
     for image in sorted((tmp_path / "data" / "images" / "train").iterdir()):
         hang(image)
-    told = failed(process, tmp_path / "run", within=TIMEOUT + SLACK)
-    assert "error: no batch came within data.timeout = 2 seconds: " in told
+    sentence = failed(process, tmp_path / "run", within=TIMEOUT + SLACK)
+    assert "error: no batch came within data.timeout = 2 seconds: " in sentence
     assert not any(map(alive, found))
 
 
