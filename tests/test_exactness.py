@@ -1,6 +1,7 @@
 """The solver against Algorithm 1, arbitrary precision and a convex solver, on the hard matrix."""
 
 import math
+from functools import partial
 
 import cvxpy
 import mpmath
@@ -13,19 +14,19 @@ import tolerances
 from certificate import violations
 from losspool import max_pool, reference, solver
 from losspool.modules import LossMaxPooling
-from losspool.solver import counting, host, optimum
+from losspool.solver import counting, host, newton, optimum
 
 
-@pytest.fixture(params=["newton", "sorted", "counted"])
+@pytest.fixture(params=["newton", "bracketed", "sorted", "device", "counted"])
 def path(request, monkeypatch):
-    """Every search: Newton's, by sorting, and by counting, as on devices on which nothing may be looked at."""
-    if request.param == "newton":
-        monkeypatch.setattr(optimum, "_FEW_LOSSES", 0)
-    if request.param == "sorted":
-        monkeypatch.setattr(optimum, "_MANY_POOLS", 0)
-        monkeypatch.setattr(optimum, "_SMALL_POOL", 1 << 20)
-    if request.param == "counted":
+    """Every search: on CPUs, on devices that the host must not wait for, and over several processes."""
+    monkeypatch.setattr(optimum, "_SMALL_POOL", 1 << 20 if request.param == "sorted" else 0)
+    if request.param == "bracketed":
+        monkeypatch.setattr(newton, "_ROUNDS", 0)
+    if request.param == "device":
         monkeypatch.setattr(host, "host_may_look", lambda tensor: False)
+    if request.param == "counted":
+        monkeypatch.setattr(solver, "solve", partial(solver.solve, gather=lambda tensor: tensor.unsqueeze(0)))
         monkeypatch.setattr(counting, "_MOST_BINS", counting._FEWEST_BINS)  # quicker on a CPU; others in test_search.py
     return request.param
 
@@ -126,21 +127,20 @@ def test_agrees_with_a_convex_solver(p, m, kind):
         numpy.testing.assert_allclose(weights.double().numpy() / tau, w.value / tau, atol=5e-3)
 
 
-@pytest.mark.parametrize("p", [1.0, 1.3, math.inf])
-def test_compiled_equals_eager_on_the_whole_matrix(p):
+@pytest.mark.parametrize(("p", "m"), [(1.0, 1), (1.3, 0.25), (math.inf, 1.0)])
+def test_compiled_equals_eager_on_the_whole_matrix(p, m):
     """Bit for bit. Pooling is one operator to the compiler: a few p and m stand for all of them."""
-    for m in (1, 0.25, 1.0):
-        torch.compiler.reset()  # p and m are constants of a graph; shapes are not
-        compiled = torch.compile(LossMaxPooling(p=p, m=m), fullgraph=True, dynamic=True)
-        for n in problems.SIZES:
-            pixels = m if isinstance(m, int) else min(max(m * n, 1.0), float(n))
-            rows = torch.stack([losses for _, losses, count in problems.matrix(n) if count == pixels])
-            eager, graph = (rows.clone().requires_grad_() for _ in range(2))
-            expected, got = max_pool(eager, p=p, m=m), compiled(graph)
-            expected.backward()
-            got.backward()
-            assert torch.equal(expected, got), (n, m)
-            assert torch.equal(eager.grad, graph.grad), (n, m)
+    torch.compiler.reset()  # p and m are constants of a graph; shapes are not
+    compiled = torch.compile(LossMaxPooling(p=p, m=m), fullgraph=True, dynamic=True)
+    for n in problems.SIZES:
+        pixels = m if isinstance(m, int) else min(max(m * n, 1.0), float(n))
+        rows = torch.stack([losses for _, losses, count in problems.matrix(n) if count == pixels])
+        eager, graph = (rows.clone().requires_grad_() for _ in range(2))
+        expected, got = max_pool(eager, p=p, m=m), compiled(graph)
+        expected.backward()
+        got.backward()
+        assert torch.equal(expected, got), n
+        assert torch.equal(eager.grad, graph.grad), n
 
 
 @pytest.mark.parametrize("n", range(1, 51))

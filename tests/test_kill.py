@@ -5,13 +5,13 @@ import torch
 
 import problems
 from losspool import reference, solver
-from losspool.solver import newton
+from losspool.solver import survey
 from test_exactness import assert_exact, path, solved  # noqa: F401
 
 
 @pytest.mark.parametrize("n", [1, 7, 60])
 def test_solver(n, path, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(newton, "_BLOCK", 16)
+    monkeypatch.setattr(survey, "_BLOCK", 16)
     for name, losses, m in problems.matrix(n):
         for p in (1.0, 1.001, 1.3, 10.0) if path == "newton" else (1.0, 1.3):
             assert_exact(losses, p, m, reference.pool(losses, p=p, m=m), name)

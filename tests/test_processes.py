@@ -2,35 +2,22 @@
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-WORKER = Path(__file__).parent / "scripts" / "global_worker.py"
+from real_runs import Processes, outcome
 
 
 @pytest.fixture(scope="module", params=[2, 3], ids="{} ranks".format)
 def heard(request, tmp_path_factory):
     """What each rank heard in each job: ``heard[job][rank]``. A rank that hangs fails by the time limit."""
     ranks, meeting_point = request.param, tmp_path_factory.mktemp("ranks") / "meeting-point"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), str(ranks), str(meeting_point)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        outputs = [process.communicate(timeout=120)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
+    with open(os.devnull, "w") as nowhere, Processes() as processes:
+        options = {"errors": nowhere, "GLOO_SOCKET_IFNAME": "lo"}
+        started = [
+            processes.fork("scripts.global_worker", rank, ranks, meeting_point, **options) for rank in range(ranks)
+        ]
+        outputs = [outcome(process)[1] for process in started]
     found: dict[str, dict[int, str]] = {}
     for rank, output in enumerate(outputs):
         for line in map(json.loads, output.splitlines()):

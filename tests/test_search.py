@@ -5,20 +5,26 @@ import torch
 
 import problems
 from losspool import reference, solver
-from losspool.solver import counting, host, newton
+from losspool.solver import bracketed, counting, host, newton, survey
+from test_exactness import assert_row
 
 
 @pytest.fixture
 def rounds(monkeypatch):
-    """The size of every reading of the losses so far, one entry each."""
+    """The number of columns of every reading of the losses so far."""
     counted = []
-    original = newton._TallyKeeper._split
+    count_and_sum, read_at = newton._count_and_sum, bracketed._TallyKeeper._read
 
-    def split(self, block, threshold):
-        counted.append(block.shape[1])
-        return original(self, block, threshold)
+    def note_and_count(blocks, *others):
+        counted.append(sum(block.shape[1] for block in blocks))
+        return count_and_sum(blocks, *others)
 
-    monkeypatch.setattr(newton._TallyKeeper, "_split", split)
+    def read(self, theta):
+        counted.append(sum(block.shape[1] for block in self._blocks))
+        return read_at(self, theta)
+
+    monkeypatch.setattr(newton, "_count_and_sum", note_and_count)
+    monkeypatch.setattr(bracketed._TallyKeeper, "_read", read)
     return counted
 
 
@@ -30,8 +36,7 @@ def solve(losses, p, m=0.25):
 @pytest.mark.parametrize("name", ["uniform", "exponential", "sorted", "log-normal 3", "log-normal 6", "striped"])
 def test_a_good_start_leaves_a_few_rounds(name, p, rounds):
     solve(problems.losses(512 * 512)[name].view(1, -1), p)
-    assert rounds.count(512 * 512) <= 6
-    assert len(rounds) <= 40, "those of the sample"
+    assert 0 < len(rounds) <= 8
 
 
 def test_columns_do_not_mislead_the_start(rounds):
@@ -40,10 +45,10 @@ def test_columns_do_not_mislead_the_start(rounds):
     losses = torch.rand(512, 512, generator=g)
     losses[:, ::64] *= 1000
     solve(losses.view(1, -1), 1.3)
-    striped = rounds.count(512 * 512)
+    striped = len(rounds)
     rounds.clear()
     solve(losses.view(1, -1)[:, torch.randperm(512 * 512, generator=g)], 1.3)
-    assert striped <= rounds.count(512 * 512) + 2
+    assert striped <= len(rounds) + 2
 
 
 @pytest.mark.parametrize("p", [1.0, 1.001])
@@ -52,39 +57,54 @@ def test_the_bound_holds_where_newton_crawls(p, rounds):
         for m in (1e-3, 0.25, 0.9):
             rounds.clear()
             solve(losses.view(1, -1), p, m)
-            assert rounds.count(20_000) <= 104, name
+            assert len(rounds) <= 104 + newton._ROUNDS, name
+
+
+def count(losses, p, m):
+    """Solve pools of one process as if others could hold a part of them."""
+    return solver.solve(losses, p=p, m=m, share=False, gather=lambda tensor: tensor.unsqueeze(0))
 
 
 def test_counting_takes_a_fixed_number_of_passes(monkeypatch):
-    monkeypatch.setattr(host, "host_may_look", lambda tensor: False)
     counted = []
     original = counting._count
     monkeypatch.setattr(counting, "_count", lambda *args: counted.append(args) or original(*args))
     for rows, dtype, expected in ((1, torch.float32, 2), (1, torch.float64, 4), (500, torch.float32, 4)):
         for losses in problems.losses(100).values():
             counted.clear()
-            solve(losses.to(dtype).expand(rows, -1), 1.3)
+            count(losses.to(dtype).expand(rows, -1), 1.3, 25)
             assert len(counted) == expected
 
 
-@pytest.mark.parametrize(("dtype", "narrow"), [(torch.float32, False), (torch.float32, True), (torch.float64, False)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("bin_bits", [10, 13, 18])
-def test_the_last_bins_are_single_floats(dtype, narrow, bin_bits, monkeypatch):
+def test_the_last_bins_are_single_floats(dtype, bin_bits, monkeypatch):
     """So that the search is exact: the last shift is 0 in every pool."""
     monkeypatch.setattr(counting, "_ALL_BINS", 30)
     monkeypatch.setattr(counting, "_MOST_BINS", bin_bits)
-    monkeypatch.setattr(host, "host_may_look", lambda tensor: False)
-    monkeypatch.setattr(host, "has_float64", lambda tensor: not narrow)
     shifts = []
     original = counting._count
     monkeypatch.setattr(counting, "_count", lambda *args: shifts.append(args[2]) or original(*args))
-    for names, rows, m in problems.stacked(7 if bin_bits == 18 else 100):
-        if narrow:  # devices without float64 have no denormals either
-            rows = torch.stack([row for name, row in zip(names, rows, strict=True) if not (row[row > 0] < 1e-37).any()])
+    for _, rows, m in problems.stacked(7 if bin_bits == 18 else 100):
         rows = rows[:5] if bin_bits == 18 else rows
         for p in (1.001, 1.3) if bin_bits == 18 else (1.0, 1.001, 1.3, 10.0, 1000.0):
-            solver.solve(rows.to(dtype), p=p, m=m, share=False)
+            count(rows.to(dtype), p, m)
             assert (shifts[-1] == 0).all(), (m, p)
+
+
+@pytest.mark.parametrize("n", [7, 100, 10_000])
+def test_float32_alone_is_enough(n, monkeypatch):
+    """On a device without float64, and without denormals."""
+    monkeypatch.setattr(host, "host_may_look", lambda tensor: False)
+    monkeypatch.setattr(host, "has_float64", lambda tensor: False)
+    for names, rows, m in problems.stacked(n):
+        for p in (1.0, 1.001, 1.3, 2.0, 10.0, 1000.0):
+            solution = solver.solve(rows, p=p, m=m, share=False)
+            assert solution.value.dtype == torch.float32
+            weights = solver.weights(rows, solution, p)
+            for name, losses, value, found in zip(names, rows, solution.value.tolist(), weights, strict=True):
+                if not (losses[losses > 0] < 1e-37).any():
+                    assert_row(losses, value, found, p, reference.pool(losses, p=p, m=m), (name, p, m))
 
 
 @pytest.mark.parametrize("size", [64, 96, 4096, 4097, 302_500, 2048 * 1024])
@@ -109,7 +129,7 @@ def test_pools_of_a_batch_do_not_disturb_each_other():
 def test_blocks_do_not_change_the_result(monkeypatch):
     losses = torch.stack([problems.losses(5000)[name] for name in ("exponential", "log-normal 6", "ties")])
     whole = [solve(losses, p) for p in (1.0, 1.3)]
-    monkeypatch.setattr(newton, "_BLOCK", 1000)
+    monkeypatch.setattr(survey, "_BLOCK", 1000)
     for expected, p in zip(whole, (1.0, 1.3), strict=True):
         parts = solve(losses, p)
         torch.testing.assert_close(parts.value, expected.value, rtol=1e-6, atol=0)
@@ -118,8 +138,8 @@ def test_blocks_do_not_change_the_result(monkeypatch):
 
 def test_a_step_that_rounds_to_just_below_the_root_does_not_end_the_search(monkeypatch):
     """There the losses at α* count as saturated and leave no room; the search must go on."""
-    original = newton.newton_step
-    monkeypatch.setattr(newton, "newton_step", lambda *args: original(*args) * (1 - 2.0**-18))
+    original = bracketed.newton_step
+    monkeypatch.setattr(bracketed, "newton_step", lambda *args: original(*args) * (1 - 2.0**-18))
     losses = torch.tensor([[1.5 * (1 + 100 * 2.0**-23)] + [1.5] * 10 + [1e-6]])
     solution = solver.solve(losses, p=1.7, m=11.0, share=False)
     assert float(solution.value) == pytest.approx(reference.pool(losses, p=1.7, m=11).value, rel=1e-6)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from losspool import kernels
 from losspool.solver import host
+from losspool.solver.threads import spread
 from losspool.stats import PoolingStats
 
 SCOPES = ("image", "batch", "global")
@@ -78,8 +79,11 @@ def check_non_negative(losses: Tensor, what: str) -> None:
     if not host.host_may_look(losses):
         torch._assert_async((~(losses < 0)).all(), f"losspool: {what} must not be negative")
         return
-    if bool(torch.lt(losses, 0.0, out=torch.empty_like(losses)).sum()):  # NaN passes: it shows in the result
-        raise ValueError(f"{what} must not be negative, got {float(losses[losses < 0][0])!r}")
+    lowest = spread(lambda: lambda block: float(block.amin()), losses.detach().flatten().split(1 << 17), losses.numel())
+    if not all(low >= 0 for low in lowest):  # NaN too, which itself passes: it shows in the result
+        negative = losses[losses < 0]
+        if negative.numel():
+            raise ValueError(f"{what} must not be negative, got {float(negative[0])!r}")
 
 
 def check_logits(input: Any, target: Any) -> None:
@@ -130,8 +134,9 @@ def check_align_corners(align_corners: Any) -> None:
 
 
 def check_options(
-    weight: Any, ignore_index: Any, label_smoothing: Any, input: Tensor, target: Tensor, stats: Any
+    weight: Any, ignore_index: Any, label_smoothing: Any, input: Tensor, target: Tensor, stats: Any, shared: bool
 ) -> None:
+    """Check what all losses from logits take. ``shared``: other processes must learn of an error before they wait."""
     check_ignore_index(ignore_index)
     check_smoothing(label_smoothing)
     check_stats(stats)
@@ -141,7 +146,9 @@ def check_options(
         if weight.shape != (classes,):
             raise ValueError(f"weight must have shape ({classes},), one entry per class, got {tuple(weight.shape)}")
         _check_device(weight, "weight", input, "input")
-    if not kernels.usable(input):  # the kernels check labels and class weights by themselves
+    # The kernels check labels and class weights by themselves. On the CPU, picking the logits of bad labels raises,
+    # and the labels are only looked at for the message.
+    if not kernels.usable(input) and (shared or not host.host_may_look(target)):
         check_labels(target, classes, ignore_index)
 
 
@@ -186,7 +193,7 @@ def check_labels(target: Tensor, classes: int, ignore_index: int) -> None:
         return
     if not host.host_may_look(target):
         target = target.long()
-        valid = (target == ignore_index) | ((target >= 0) & (target < classes))
+        valid = (target == ignore_index) | (target == target.clamp(0, classes - 1))
         torch._assert_async(valid.all(), f"losspool: target has labels outside [0, {classes}) other than ignore_index")
         return
     if target.dtype not in _COMMON_INTEGERS:

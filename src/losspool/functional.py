@@ -10,6 +10,7 @@ from losspool import _validation as check
 from losspool import kernels
 from losspool._distributed import gatherer, resolve_group, shared_errors
 from losspool.ops import Enlargement, PixelLoss, Setting, pooled_cross_entropy, pooled_losses, working_dtype
+from losspool.solver import host
 from losspool.stats import PoolingStats
 
 
@@ -78,9 +79,11 @@ def cross_entropy(
         check.check_logits(input, target)
         check.check_target_shape(input, target)
         check.check_scope(scope, input.ndim - 2, input.shape, "input")
-        check.check_options(weight, ignore_index, label_smoothing, input, target, stats)
+        check.check_options(weight, ignore_index, label_smoothing, input, target, stats, shared=group is not None)
         setting = _setting(p, m, scope, group, input, fingerprint)
-    flat = input.flatten(2) if input.ndim > 2 else input.unsqueeze(2)  # (B, C, ...) -> (B, C, N)
+    flat = (
+        input.flatten(2) if input.ndim > 2 else input.t().unsqueeze(0)
+    )  # (B, C, ...) -> (B, C, N); (N, C) -> (1, C, N)
     pixel = PixelLoss(ignore_index, float(label_smoothing))
     return _pool_logits(flat, target, weight, pixel, None, setting, stats)
 
@@ -133,7 +136,7 @@ def upsampled_cross_entropy(
         check.check_logits(input, target)
         check.check_enlargement(input, target, align_corners)
         check.check_scope(scope, 2, input.shape, "input")
-        check.check_options(weight, ignore_index, label_smoothing, input, target, stats)
+        check.check_options(weight, ignore_index, label_smoothing, input, target, stats, shared=group is not None)
         setting = _setting(p, m, scope, group, input, fingerprint)
     pixel = PixelLoss(ignore_index, float(label_smoothing))
     enlargement = Enlargement(target.shape[1], target.shape[2], align_corners)
@@ -249,10 +252,16 @@ def _pool_logits(
     setting: Setting,
     stats: PoolingStats | None,
 ) -> Tensor:
-    flat_target = target.reshape(target.shape[0], target[0].numel() if target.shape[0] else 0)
-    loss, weights, alpha, tau, valid, prediction = pooled_cross_entropy(
-        input, flat_target, weight, pixel, enlargement, setting, stats is not None
-    )
+    pixels = input.shape[2] if enlargement is None else enlargement.height * enlargement.width
+    flat = target.reshape(input.shape[0], pixels)
+    try:
+        loss, weights, alpha, tau, valid, prediction = pooled_cross_entropy(
+            input, flat, weight, pixel, enlargement, setting, stats is not None
+        )
+    except (IndexError, RuntimeError):
+        if host.host_may_look(target):
+            check.check_labels(target, input.shape[1], pixel.ignore_index)
+        raise
     if stats is not None:
         _fill(stats, [weights, alpha, tau, valid], prediction, target.shape)
     return loss

@@ -1,8 +1,8 @@
 """Pooled cross-entropy, from logits to scalar, in one autograd function.
 
 ``F.cross_entropy`` keeps the log-probabilities of every pixel and class for the backward pass.
-Here no buffer of that size outlives a block of pixels: the forward pass keeps one weight per
-pixel, and the backward pass recomputes the softmax while it writes the gradient.
+Here no buffer of that size outlives a block of pixels: the forward pass keeps a few numbers per
+pixel, and the backward pass computes the softmax from them while it writes the gradient.
 
 Under ``torch.compile`` a version without blocks runs instead, because the compiler fuses the
 operations on the whole tensor.
@@ -11,6 +11,7 @@ operations on the whole tensor.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -19,12 +20,18 @@ from torch import Tensor
 
 from losspool import kernels
 from losspool.ops.first_order import first_order
-from losspool.ops.logits import CoarseLogits, FullLogits, ruled_out, without_infinity, working_dtype
+from losspool.ops.logits import (
+    CoarseLogits,
+    FullLogits,
+    Part,
+    Place,
+    ruled_out,
+    without_infinity,
+    working_dtype,
+)
 from losspool.ops.pooling import Pooled, Setting, combine, pool
 from losspool.solver import host
-
-# Logits up to this many are one block on CPUs.
-_SMALL = 1 << 19
+from losspool.solver.threads import spread
 
 
 class PixelLoss(NamedTuple):
@@ -62,8 +69,6 @@ def pooled_cross_entropy(
         options = LogitsOptions(*pixel, *(((), False) if enlargement is None else (enlargement[:2], enlargement[2])))
         return CrossEntropyWithKernels.apply(logits, target, class_weight, options, setting, predict)
     if not torch.compiler.is_compiling():
-        if enlargement is None and host.host_may_look(logits) and 0 < logits.numel() <= _SMALL:
-            return _SmallCrossEntropy.apply(logits, target, class_weight, pixel, setting, predict)
         return _BlockwiseCrossEntropy.apply(logits, target, class_weight, pixel, enlargement, setting, predict)
     if enlargement is not None:
         size, align = (enlargement.height, enlargement.width), enlargement.align_corners
@@ -85,79 +90,54 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
         setting: Setting,
         predict: bool,
     ) -> Result:
-        source = _source(logits, enlargement)
-        losses, prediction, ctx.clean = _read_losses(source, target, class_weight, pixel, predict)
-        del source  # free its buffers before the solver allocates its own
-        pooled = pool(losses if setting.per_image else losses.view(1, -1), setting)
+        read = _read_losses(_source(logits, enlargement), target, class_weight, pixel, predict)
+        pooled = pool(read.losses if setting.per_image else read.losses.view(1, -1), setting)
         loss, factor = combine(pooled, setting)
-        ctx.save_for_backward(logits, target, pooled.weights, factor, class_weight)
-        ctx.pixel, ctx.enlargement = pixel, enlargement
-        return _finish(ctx, loss, pooled, prediction)
+        ctx.save_for_backward(logits, target, pooled.weights, factor, class_weight, read.peaks, read.sums)
+        ctx.pixel, ctx.enlargement, ctx.clean = pixel, enlargement, read.clean
+        return _finish(ctx, loss, pooled, read.prediction)
 
     @staticmethod
     @first_order
     def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         if grad is None:
             return (None,) * 7
-        logits, target, weights, factor, class_weight = ctx.saved_tensors
+        logits, target, weights, factor, class_weight, peaks, sums = ctx.saved_tensors
+        pixel, clean, classes = ctx.pixel, ctx.clean, logits.shape[1]
         source = _source(logits, ctx.enlargement)
-        scale = (grad.to(factor.dtype) * factor).to(weights.dtype).unsqueeze(1)  # (R, 1)
+        scale = (grad * factor).to(weights.dtype).unsqueeze(1)  # (R, 1)
         weights = weights.view(target.shape)
-        result = source.gradient()
-        for place in source.places():
-            block, labels = source.read(place), target[place.images, place.pixels].long()
-            factors = weights[place.images, place.pixels] * (scale if scale.shape[0] == 1 else scale[place.images])
-            hard, soft, total = _shares(factors, labels, class_weight, pixel=ctx.pixel, classes=block.shape[1])
-            indices = labels.clamp(0, block.shape[1] - 1).unsqueeze(1)  # any class for void pixels: their share is 0
-            softmax = torch.softmax(block, 1, out=source.scratch.second(block.shape))
-            gradient = torch.mul(softmax, total, out=source.destination(place, result))
-            gradient.scatter_add_(1, indices, -hard)
-            if soft is not None:
-                gradient.sub_(soft)
-            if not ctx.clean:
-                gradient.copy_(torch.where((labels == ctx.pixel.ignore_index).unsqueeze(1), 0.0, gradient))
-            source.write(place, gradient, result)
-        return result.to(logits.dtype), None, None, None, None, None, None
+        result = source.new_gradient()
 
+        def start() -> Callable[[list[Place]], Part]:
+            buffer = source.buffer()
 
-class _SmallCrossEntropy(torch.autograd.Function):
-    """For logits that fit into a CPU's cache: in one block, and with the log-probabilities kept."""
+            def run(job: list[Place]) -> Part:
+                part = source.new_part(job, result)
+                for place in job:
+                    spot = place[:2]
+                    block, memory = source.read(place, buffer, part)
+                    labels = target[spot].long()
+                    factors = weights[spot] * (scale if scale.shape[0] == 1 else scale[place.images])
+                    hard, soft, total = _shares(factors, labels, class_weight, pixel=pixel, classes=classes)
+                    peak = block.amax(1) if peaks is None else peaks[spot]
+                    gradient = torch.sub(block, peak.unsqueeze(1), out=memory).exp_()
+                    exponentials = (gradient.sum(1) if sums is None else sums[spot]).unsqueeze(1)
+                    gradient.mul_(total / exponentials)  # total·softmax
+                    # Void pixels may have any class: their share is 0.
+                    gradient.scatter_add_(1, labels.clamp(0, classes - 1).unsqueeze(1), hard.neg())
+                    if soft is not None:
+                        gradient.sub_(soft)
+                    if not clean:
+                        gradient.masked_fill_((target[spot] == pixel.ignore_index).unsqueeze(1), 0.0)
+                    source.write(place, gradient, part)
+                return part
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        logits: Tensor,
-        target: Tensor,
-        class_weight: Tensor | None,
-        pixel: PixelLoss,
-        setting: Setting,
-        predict: bool,
-    ) -> Result:
-        labels = target.long()
-        logs = torch.log_softmax(logits.to(working_dtype(logits)), 1)
-        void = labels == pixel.ignore_index
-        losses = _losses_from_logs(logs, labels, class_weight, pixel).masked_fill_(void, -1.0)
-        pooled = pool(losses if setting.per_image else losses.view(1, -1), setting)
-        loss, factor = combine(pooled, setting)
-        ctx.save_for_backward(logits, labels, void, logs, pooled.weights, factor, class_weight)
-        ctx.pixel = pixel
-        return _finish(ctx, loss, pooled, logits.argmax(1) if predict else None)
+            return run
 
-    @staticmethod
-    @first_order
-    def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        if grad is None:
-            return (None,) * 6
-        logits, labels, void, logs, weights, factor, class_weight = ctx.saved_tensors
-        scale = (grad.to(factor.dtype) * factor).to(weights.dtype).unsqueeze(1)  # (R, 1)
-        factors = (weights * scale).view(labels.shape)
-        hard, soft, total = _shares(factors, labels, class_weight, pixel=ctx.pixel, classes=logs.shape[1])
-        gradient = logs.exp().mul_(total)
-        gradient.scatter_add_(1, labels.masked_fill(void, 0).unsqueeze(1), hard.neg())
-        if soft is not None:
-            gradient.sub_(soft)
-        gradient.masked_fill_(void.unsqueeze(1), 0.0)  # whatever the logits of a void pixel are
-        return gradient.to(logits.dtype), None, None, None, None, None
+        jobs = source.jobs()
+        parts = spread(start, jobs, source.size if host.host_may_look(logits) else 0)
+        return source.collect(jobs, parts, result), None, None, None, None, None, None
 
 
 class _FusedCrossEntropy(torch.autograd.Function):
@@ -172,13 +152,13 @@ class _FusedCrossEntropy(torch.autograd.Function):
         predict: bool,
     ) -> Result:
         block = logits.to(working_dtype(logits))
-        # The cross-entropy computes these two as well; the compiler merges them.
-        peak = block.amax(1, keepdim=True)
-        log_sum = (block - peak).exp().sum(1, keepdim=True).log()
-        losses = _pixel_losses(block, target, class_weight, pixel) - (target == pixel.ignore_index).to(block.dtype)
+        peak = block.amax(1)
+        void, indices = _void_and_indices_unseen(target, pixel, block.shape[1])
+        losses, sums = _pixel_losses(block, peak, indices, class_weight, pixel)
+        losses = torch.where(void, -1.0, losses)
         pooled = pool(losses if setting.per_image else losses.view(1, -1), setting)
         loss, factor = combine(pooled, setting)
-        ctx.save_for_backward(logits, target, peak, log_sum, pooled.weights, factor, class_weight)
+        ctx.save_for_backward(logits, target, peak, sums, pooled.weights, factor, class_weight)
         ctx.pixel = pixel
         return _finish(ctx, loss, pooled, block.argmax(1) if predict else None)
 
@@ -187,7 +167,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         if grad is None:
             return (None,) * 6
-        logits, target, peak, log_sum, weights, factor, class_weight = ctx.saved_tensors
+        logits, target, peak, sums, weights, factor, class_weight = ctx.saved_tensors
         block = logits.to(weights.dtype)
         scale = (grad.to(factor.dtype) * factor).to(weights.dtype).unsqueeze(1)
         factors = weights.view(scale.shape[0], -1) * scale
@@ -197,7 +177,8 @@ class _FusedCrossEntropy(torch.autograd.Function):
         # Compare labels and classes as floats: unlike a scatter or an int64 comparison, this vectorises.
         labels = target.to(block.dtype).unsqueeze(1)
         classes = torch.arange(block.shape[1], dtype=block.dtype, device=block.device).view(1, -1, 1)
-        gradient = ((block - peak) - log_sum).exp() * total - torch.where(classes == labels, hard, 0.0)
+        exponentials = (block - peak.unsqueeze(1)).exp()
+        gradient = exponentials * (total / sums.unsqueeze(1)) - torch.where(classes == labels, hard, 0.0)
         if soft is not None:
             gradient = gradient - soft
         gradient = torch.where(labels == float(ctx.pixel.ignore_index), 0.0, gradient)
@@ -211,50 +192,107 @@ def _finish(ctx: Any, loss: Tensor, pooled: Pooled, prediction: Tensor | None) -
     return loss.to(pooled.weights.dtype), *extras, prediction
 
 
+class Read(NamedTuple):
+    """What the forward pass finds in the logits, in the shape of the labels."""
+
+    losses: Tensor  # -1 if void
+    peaks: Tensor | None  # of each pixel's logits, if the source keeps them
+    sums: Tensor | None  # Σ exp(logit - peak), likewise
+    prediction: Tensor | None  # the arg-max class, if requested
+    clean: bool  # whether no sum is NaN
+
+
 def _read_losses(
     source: FullLogits | CoarseLogits, target: Tensor, class_weight: Tensor | None, pixel: PixelLoss, predict: bool
-) -> tuple[Tensor, Tensor | None, bool]:
-    """Return each pixel's loss (-1 if void), its arg-max class if requested, and whether no log-softmax is NaN.
+) -> Read:
+    """Compute each pixel's loss.
 
     A void pixel's logits may hold any value. If one is NaN, so is the softmax, and multiplying it
     by 0 in the backward pass does not give 0.
     """
-    losses = torch.empty(target.shape, dtype=source.scratch.dtype, device=target.device)
+    losses = torch.empty(target.shape, dtype=source.buffer().dtype, device=target.device)
+    peaks, sums = (torch.empty_like(losses) if source.keeps_softmax_terms else None for _ in range(2))
     prediction = torch.empty_like(target, dtype=torch.int64) if predict else None
-    clean = host.host_may_look(target)
-    for place in source.places():
-        block, labels = source.read(place), target[place.images, place.pixels].long()
-        logs = source.scratch.second(block.shape)
-        pixel_losses = _pixel_losses(block, labels, class_weight, pixel, logs)
-        # The solver expects a negative loss for void pixels; so far it is 0.
-        void = torch.eq(labels, pixel.ignore_index, out=torch.empty_like(pixel_losses))
-        torch.sub(pixel_losses, void, out=losses[place.images, place.pixels])
-        clean = clean and not bool(logs[:, 0].sum().isnan())
-        if prediction is not None:
-            prediction[place.images, place.pixels] = block.argmax(1)
-    return losses, prediction, clean
+    look = host.host_may_look(target)
+    divide = _void_and_indices if look else _void_and_indices_unseen
+
+    def start() -> Callable[[list[Place]], bool]:
+        buffer = source.buffer()
+
+        def run(job: list[Place]) -> bool:
+            clean = look
+            for place in job:
+                spot = place[:2]
+                block, memory = source.read(place, buffer)
+                if prediction is None:
+                    peak = torch.amax(block, 1)
+                else:
+                    peak, prediction[spot] = block.max(1)  # several times faster than argmax
+                labels = target[spot].long()
+                void, indices = divide(labels, pixel, block.shape[1])
+                found, exponentials = _pixel_losses(block, peak, indices, class_weight, pixel, memory)
+                finite = look and math.isfinite(float(found.sum()))
+                if void is not None and finite:
+                    found.mul_(1.0 - void).sub_(void)
+                elif void is not None:
+                    found.masked_fill_(void > 0, -1.0)
+                losses[spot] = found
+                if peaks is not None and sums is not None:
+                    peaks[spot], sums[spot] = peak, exponentials
+                clean = clean and (finite or not math.isnan(float(exponentials.sum())))
+            return clean
+
+        return run
+
+    clean = spread(start, source.jobs(), source.size if look else 0)
+    return Read(losses, peaks, sums, prediction, all(clean) and look)
 
 
 def _source(logits: Tensor, enlargement: Enlargement | None) -> FullLogits | CoarseLogits:
     return FullLogits(logits) if enlargement is None else CoarseLogits(logits, *enlargement)
 
 
+def _void_and_indices(labels: Tensor, pixel: PixelLoss, classes: int) -> tuple[Tensor | None, Tensor]:
+    """Return 1 where a pixel is void and 0 elsewhere, None if none is, and a class for every pixel."""
+    # As floats: quicker than a boolean mask.
+    void = torch.eq(labels, pixel.ignore_index, out=torch.empty_like(labels, dtype=torch.float32))
+    number = float(void.sum())
+    indices = labels.clamp(0, classes - 1)
+    expected = 0.0 if 0 <= pixel.ignore_index < classes else number
+    if float(torch.ne(labels, indices, out=torch.empty_like(void)).sum()) != expected:
+        raise IndexError("a label is neither a class nor void")
+    return void if number else None, indices
+
+
+def _void_and_indices_unseen(labels: Tensor, pixel: PixelLoss, classes: int) -> tuple[Tensor, Tensor]:
+    """The same where the host must not look, and labels are checked elsewhere."""
+    return labels == pixel.ignore_index, labels.clamp(0, classes - 1)
+
+
 def _pixel_losses(
-    block: Tensor, labels: Tensor, class_weight: Tensor | None, pixel: PixelLoss, logs: Tensor | None = None
-) -> Tensor:
-    """Map (b, C, n) logits to (b, n) losses, 0 for void pixels. The log-softmax is written to ``logs``."""
-    return _losses_from_logs(torch.log_softmax(block, 1, out=logs), labels, class_weight, pixel)
-
-
-def _losses_from_logs(logs: Tensor, labels: Tensor, class_weight: Tensor | None, pixel: PixelLoss) -> Tensor:
-    """Map (b, C, n) log-probabilities to (b, n) losses, 0 for void pixels."""
-    weight = None if class_weight is None else class_weight.to(logs.dtype)
-    hard = F.nll_loss(logs, labels, weight, ignore_index=pixel.ignore_index, reduction="none")
-    if pixel.label_smoothing == 0:
-        return hard
-    soft = -(logs.sum(1) if weight is None else (logs * weight.view(1, -1, 1)).sum(1))
-    soft = torch.where(labels == pixel.ignore_index, 0.0, soft)
-    return (1.0 - pixel.label_smoothing) * hard + (pixel.label_smoothing / logs.shape[1]) * soft
+    block: Tensor,
+    peak: Tensor,
+    indices: Tensor,
+    class_weight: Tensor | None,
+    pixel: PixelLoss,
+    memory: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Map logits (b, C, n), the largest of each pixel and its class, (b, n), to losses and Σ exp(logit - peak)."""
+    weight = None if class_weight is None else class_weight.to(block.dtype)
+    below = torch.sub(block, peak.unsqueeze(1), out=memory)  # at most 0
+    picked = below.gather(1, indices.unsqueeze(1)).squeeze(1)
+    smoothing = pixel.label_smoothing
+    if smoothing > 0:
+        spread_out = below.sum(1) if weight is None else (below * weight.view(1, -1, 1)).sum(1)
+    exponentials = (below.exp_() if memory is not None else below.exp()).sum(1)
+    log_sum = exponentials.log()
+    losses = log_sum - picked
+    if weight is not None:
+        losses = losses * weight[indices]
+    if smoothing > 0:
+        every = log_sum * (block.shape[1] if weight is None else weight.sum())
+        losses = (1.0 - smoothing) * losses + (smoothing / block.shape[1]) * (every - spread_out)
+    return losses, exponentials
 
 
 def _shares(
@@ -267,7 +305,7 @@ def _shares(
     soft = a·ε·c/C has shape (b, C, n) (None without smoothing), and total = hard + Σ soft.
     """
     factors = factors.unsqueeze(1)
-    hard = (1.0 - pixel.label_smoothing) * factors
+    hard = factors if pixel.label_smoothing == 0 else (1.0 - pixel.label_smoothing) * factors
     if class_weight is not None:
         class_weight = class_weight.to(factors.dtype)
         hard = hard * class_weight[labels.clamp(0, classes - 1)].unsqueeze(1)

@@ -1,14 +1,15 @@
 """Read logits in blocks of pixels, from a full-size tensor or by upsampling a coarse one.
 
-A block holds the logits (b, C, n) of n pixels in b images, contiguous and in the working dtype. All
-blocks share one buffer: allocating memory for each block would cost more than the arithmetic,
-because the operating system clears it every time.
+A block holds the logits (b, C, n) of n pixels in b images, in the working dtype. A thread takes its
+blocks one after the other through the same buffer: allocating memory for each would cost more than
+the arithmetic, because the operating system clears it every time.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,8 @@ from losspool.solver import host
 # Logits per block: 4 MiB of float32 on CPUs, the fastest size we measured, and 256 MiB on accelerators.
 _CPU_BLOCK = 1 << 20
 _ACCELERATOR_BLOCK = 1 << 26
+# Upsampled images are divided into at most this many jobs. Each holds a gradient of its own.
+_JOBS = 16
 
 
 class Place(NamedTuple):
@@ -29,39 +32,76 @@ class Place(NamedTuple):
     rows: tuple[int, int] = (0, 0)
 
 
+class Part(NamedTuple):
+    """The memory of a job's part of the gradient. ``first`` is its first row, set by ``CoarseLogits`` only."""
+
+    gradient: Tensor
+    first: int = 0
+
+
+class Buffer:
+    """Memory for one block, allocated when it is first needed."""
+
+    def __init__(self, logits: Tensor, size: int) -> None:
+        self._size, self._device, self._memory = size, logits.device, torch.empty(0)
+        self.dtype = working_dtype(logits)
+
+    def view(self, shape: torch.Size, classes_last: bool = False) -> Tensor:
+        if not len(self._memory):
+            self._memory = torch.empty(self._size, dtype=self.dtype, device=self._device)
+        memory = self._memory[: shape.numel()]
+        return memory.view(shape[0], shape[2], shape[1]).transpose(1, 2) if classes_last else memory.view(shape)
+
+
 class FullLogits:
     """Full-size logits (B, C, N)."""
 
+    # The backward pass reads the logits again, and these two floats per pixel save it most of the softmax.
+    keeps_softmax_terms = True
+
     def __init__(self, logits: Tensor) -> None:
         self._logits = logits
+        self.size = logits.numel()
         images, classes, size = logits.shape
         budget = _block_budget(logits)
         self._pixel_step = min(max(budget // classes, 1), max(size, 1))
         self._image_step = min(max(budget // (classes * max(size, 1)), 1), max(images, 1))
-        self.scratch = Scratch(logits, self._image_step * classes * self._pixel_step)
+        self._classes_last = logits.stride(1) < logits.stride(2)
 
-    def places(self) -> Iterator[Place]:
+    def jobs(self) -> list[list[Place]]:
+        """Blocks by job. Different jobs never write to the same memory."""
         images, _, size = self._logits.shape
-        for image in range(0, images, self._image_step):
-            for begin in range(0, size, self._pixel_step):
-                yield Place(slice(image, image + self._image_step), slice(begin, begin + self._pixel_step))
+        return [
+            [Place(slice(image, image + self._image_step), slice(begin, begin + self._pixel_step))]
+            for image in range(0, images, self._image_step)
+            for begin in range(0, size, self._pixel_step)
+        ]
 
-    def read(self, place: Place) -> Tensor:
+    def buffer(self) -> Buffer:
+        return Buffer(self._logits, self._image_step * self._logits.shape[1] * self._pixel_step)
+
+    def read(self, place: Place, buffer: Buffer, part: Part | None = None) -> tuple[Tensor, Tensor]:
+        """Return a block, and memory of its shape to compute in: that of the gradient ``part``, if possible."""
         block = self._logits[place.images, :, place.pixels]
-        return self.scratch.first(block.shape).copy_(block)
+        if block.dtype == buffer.dtype and part is not None:
+            return block, part.gradient[place.images, :, place.pixels]
+        memory = buffer.view(block.shape, self._classes_last)
+        return block if block.dtype == buffer.dtype else memory.copy_(block), memory
 
-    def gradient(self) -> Tensor:
+    def new_gradient(self) -> Tensor:
         return torch.empty_like(self._logits)
 
-    def destination(self, place: Place, gradient: Tensor) -> Tensor:
-        """Return the buffer for a block of the gradient: a view of it if it has the working dtype, else scratch."""
-        view = gradient[place.images, :, place.pixels]
-        return view if view.dtype == self.scratch.dtype else self.scratch.second(view.shape)
+    def new_part(self, job: list[Place], gradient: Tensor) -> Part:
+        """Return the memory to which a job writes its part of the gradient."""
+        return Part(gradient)
 
-    def write(self, place: Place, block: Tensor, gradient: Tensor) -> None:
-        view = gradient[place.images, :, place.pixels]
-        if block.data_ptr() != view.data_ptr():
-            view.copy_(block)
+    def write(self, place: Place, block: Tensor, part: Part) -> None:
+        if block.dtype != part.gradient.dtype:
+            part.gradient[place.images, :, place.pixels] = block
+
+    def collect(self, jobs: list[list[Place]], parts: list[Part], gradient: Tensor) -> Tensor:
+        """Return the whole gradient, in the dtype of the logits."""
+        return gradient
 
 
 class CoarseLogits:
@@ -69,11 +109,14 @@ class CoarseLogits:
 
     Bilinear upsampling is linear and separable. Torch's kernel widens the few coarse rows under a
     strip, then a small matrix turns them into the strip's rows. The gradient takes the reverse
-    path: the transposed matrix, then the kernel's own adjoint.
+    path: the transposed matrix, then the adjoint of the widening.
 
     ``cells`` is the number of cells that the image spans in each direction, fractional if its edge
     cuts a cell (default: all h and w). It requires ``align_corners=False``.
     """
+
+    # At full size they would take as much memory as everything else together.
+    keeps_softmax_terms = False
 
     def __init__(
         self,
@@ -85,62 +128,102 @@ class CoarseLogits:
     ) -> None:
         self._logits = logits
         self._size = (height, width)
+        self.size = logits.shape[0] * logits.shape[1] * height * width
         self._align = align_corners
-        coarse = logits.shape[2]
-        self._cells = cells or (coarse, logits.shape[3])
+        self._cells = cells or (logits.shape[2], logits.shape[3])
         # Pixels per cell, as torch defines its scale. None lets torch divide, as F.interpolate does.
         self._scales = (None, None) if cells is None else (height / cells[0], width / cells[1])
-        identity = torch.eye(coarse, dtype=working_dtype(logits), device=logits.device)
-        self._rows = torch.ops.aten.upsample_bilinear2d(  # (h, H): each row interpolates two coarse rows
-            identity.view(1, coarse, coarse, 1), (height, 1), align_corners, self._scales[0], None
-        ).view(coarse, height)
-        classes = logits.shape[1]
-        self._row_step = min(max(_block_budget(logits) // (classes * width), 1), height)
-        self.scratch = Scratch(logits, classes * self._row_step * width)
+        self._dtype = working_dtype(logits)
+        budget = _block_budget(logits)
+        self._row_step = min(max(budget // (logits.shape[1] * width), 1), height)
+        self._image_step = min(max(budget // (logits.shape[1] * height * width), 1), max(logits.shape[0], 1))
 
-    def places(self) -> Iterator[Place]:
+    @cached_property
+    def _rows(self) -> Tensor:
+        return self._matrix(self._logits.shape[2], self._size[0], self._scales[0])
+
+    def jobs(self) -> list[list[Place]]:
+        """Strips by job. The jobs of an image share coarse rows, so each has a gradient of its own."""
         height, width = self._size
-        for image in range(self._logits.shape[0]):
-            for begin in range(0, height, self._row_step):
-                end = min(begin + self._row_step, height)
-                yield Place(slice(image, image + 1), slice(begin * width, end * width), (begin, end))
+        strips = -(-height // self._row_step)
+        step = -(-strips // _JOBS) * self._row_step
+        return [
+            [
+                Place(slice(image, image + self._image_step), slice(begin * width, end * width), (begin, end))
+                for begin in range(first, min(first + step, height), self._row_step)
+                for end in [min(begin + self._row_step, height)]
+            ]
+            for image in range(0, self._logits.shape[0], self._image_step)
+            for first in range(0, height, step)
+        ]
 
-    def read(self, place: Place) -> Tensor:
+    def buffer(self) -> Buffer:
+        return Buffer(self._logits, self._image_step * self._logits.shape[1] * self._row_step * self._size[1])
+
+    def read(self, place: Place, buffer: Buffer, part: Part | None = None) -> tuple[Tensor, Tensor]:
+        """Return a strip, twice: there is nothing to keep in its memory."""
         begin, end = place.rows
         low, high = self._coarse_rows(begin, end)
-        coarse = self._logits[place.images, :, low:high].to(self._rows.dtype)
+        coarse = self._logits[place.images, :, low:high].to(self._dtype)
+        if end - begin == self._size[0] and not host.host_may_look(coarse):  # one launch instead of many
+            whole = torch.ops.aten.upsample_bilinear2d(without_infinity(coarse), self._size, self._align, *self._scales)
+            whole.masked_fill_(ruled_out(whole), -math.inf)
+            return whole.flatten(2), whole.flatten(2)
         wide = torch.ops.aten.upsample_bilinear2d(
             without_infinity(coarse), (high - low, self._size[1]), self._align, None, self._scales[1]
         )
         rows = self._rows[low:high, begin:end]
-        out = self.scratch.first(torch.Size((*wide.shape[:2], end - begin, wide.shape[3])))
+        out = buffer.view(torch.Size((*wide.shape[:2], (end - begin) * wide.shape[3])))
+        strip = out.unflatten(2, (end - begin, wide.shape[3]))
         if host.host_may_look(wide) and bool(wide.sum().isfinite()):
             with torch.autocast(wide.device.type, enabled=False):  # autocast would multiply in half precision
-                torch.matmul(rows.T, wide, out=out)
+                torch.matmul(rows.T, wide, out=strip)
         else:
-            _blend(rows, wide, out)
+            _blend(rows, wide, strip)
         if not host.host_may_look(coarse) or bool((coarse == -math.inf).any()):
-            out.masked_fill_(ruled_out(out), -math.inf)
-        return out.flatten(2)
+            strip.masked_fill_(ruled_out(strip), -math.inf)
+        return out, out
 
-    def gradient(self) -> Tensor:
-        return torch.zeros_like(self._logits, dtype=self._rows.dtype)
+    def new_gradient(self) -> Tensor:
+        return torch.zeros_like(self._logits, dtype=self._dtype)
 
-    def destination(self, place: Place, gradient: Tensor) -> Tensor:
-        begin, end = place.rows
-        return self.scratch.second(torch.Size((1, gradient.shape[1], (end - begin) * self._size[1])))
+    def new_part(self, job: list[Place], gradient: Tensor) -> Part:
+        """Return the memory for the gradient of the coarse rows under a job."""
+        low, high = self._coarse_rows(job[0].rows[0], job[-1].rows[1])
+        shape = gradient[job[0].images].shape
+        return Part(gradient.new_zeros(*shape[:2], high - low, shape[3]), low)
 
-    def write(self, place: Place, block: Tensor, gradient: Tensor) -> None:
+    def write(self, place: Place, block: Tensor, part: Part) -> None:
         begin, end = place.rows
         low, high = self._coarse_rows(begin, end)
         strip = block.unflatten(2, (end - begin, self._size[1]))
-        with torch.autocast(strip.device.type, enabled=False):  # autocast would multiply in half precision
-            wide = torch.matmul(self._rows[low:high, begin:end], strip)  # (b, C, coarse rows, W)
-        shape = [*wide.shape[:3], self._logits.shape[3]]
-        part = torch.ops.aten.upsample_bilinear2d_backward(
-            wide, wide.shape[2:], shape, self._align, None, self._scales[1]
-        )
-        gradient[place.images, :, low:high].add_(part)
+        rows = self._rows[low:high, begin:end]
+        if host.host_may_look(strip):
+            with torch.autocast(strip.device.type, enabled=False):  # autocast would multiply in half precision
+                wide = torch.matmul(rows, strip)  # (b, C, coarse rows, W)
+            shape = [*wide.shape[:3], self._logits.shape[3]]
+            narrow = torch.ops.aten.upsample_bilinear2d_backward(
+                wide, wide.shape[2:], shape, self._align, None, self._scales[1]
+            )
+        else:  # torch's kernel adds up in any order on GPUs, and float32 products may be TF32
+            columns = self._matrix(self._logits.shape[3], self._size[1], self._scales[1])
+            exact = torch.float64 if host.has_float64(strip) else strip.dtype
+            narrow = torch.matmul(torch.matmul(rows.to(exact), strip.to(exact)), columns.T.to(exact))
+        part.gradient[:, :, low - part.first : high - part.first].add_(narrow)
+
+    def collect(self, jobs: list[list[Place]], parts: list[Part], gradient: Tensor) -> Tensor:
+        """Add up the jobs' parts, always in the same order, and return the gradient in the dtype of the logits."""
+        for job, part in zip(jobs, parts, strict=True):
+            rows = slice(part.first, part.first + part.gradient.shape[2])
+            gradient[job[0].images, :, rows].add_(part.gradient)
+        return gradient.to(self._logits.dtype)
+
+    def _matrix(self, coarse: int, fine: int, scale: float | None) -> Tensor:
+        """Return (coarse, fine) weights: each fine row or column interpolates two coarse ones."""
+        identity = torch.eye(coarse, dtype=working_dtype(self._logits), device=self._logits.device)
+        return torch.ops.aten.upsample_bilinear2d(
+            identity.view(1, coarse, coarse, 1), (fine, 1), self._align, scale, None
+        ).view(coarse, fine)
 
     def _coarse_rows(self, begin: int, end: int) -> tuple[int, int]:
         """Return the range of coarse rows that rows begin…end interpolate, widened for rounding."""
@@ -162,9 +245,11 @@ def enlarged_strips(
     The next strip overwrites the previous one. For ``cells`` see :class:`CoarseLogits`.
     """
     source = CoarseLogits(logits, *size, align_corners=False, cells=cells)
-    for place in source.places():
-        begin, end = place.rows
-        yield slice(begin, end), source.read(place)[0].unflatten(1, (end - begin, size[1]))
+    buffer = source.buffer()
+    for job in source.jobs():
+        for place in job:
+            begin, end = place.rows
+            yield slice(begin, end), source.read(place, buffer)[0][0].unflatten(1, (end - begin, size[1]))
 
 
 def without_infinity(logits: Tensor) -> Tensor:
@@ -190,20 +275,6 @@ def _blend(rows: Tensor, wide: Tensor, out: Tensor) -> None:
     torch.mul(wide.index_select(2, first), shares[0].unsqueeze(1), out=out)
     other = wide.index_select(2, second).mul_(shares[1].unsqueeze(1))
     out.add_(torch.where(((shares[1] > 0) & (second > first)).unsqueeze(1), other, 0.0))
-
-
-class Scratch:
-    """Two buffers, each the size of one block."""
-
-    def __init__(self, logits: Tensor, size: int) -> None:
-        self.dtype = working_dtype(logits)
-        self._buffers = torch.empty(2, size, dtype=self.dtype, device=logits.device)
-
-    def first(self, shape: torch.Size) -> Tensor:
-        return self._buffers[0, : shape.numel()].view(shape)
-
-    def second(self, shape: torch.Size) -> Tensor:
-        return self._buffers[1, : shape.numel()].view(shape)
 
 
 def working_dtype(logits: Tensor) -> torch.dtype:

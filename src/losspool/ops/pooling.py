@@ -55,7 +55,8 @@ _SCHEMA = "(Tensor losses, float p, float m, bool share) -> (Tensor, Tensor, Ten
 # torch.compile treats an operator as a black box, so the CPU search can stop as soon as it converges.
 @torch.library.custom_op("losspool::pool", mutates_args=(), schema=_SCHEMA)
 def _pool_operator(losses: Tensor, p: float, m: float, share: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _pool(losses, Setting(p, m, share, per_image=True))
+    value, weights, alpha, tau, valid = _pool(losses, Setting(p, m, share, per_image=True))
+    return value.clone(), weights, alpha.clone(), tau.clone(), valid.clone()  # results must not share memory
 
 
 @_pool_operator.register_fake
@@ -72,9 +73,9 @@ def combine(pooled: Pooled, setting: Setting) -> tuple[Tensor, Tensor]:
     factor includes the group size: each rank holds part of one pool, so the ranks' gradients must
     be summed, but DDP averages them.
     """
-    filled = pooled.valid > 0
-    share = filled.to(pooled.value.dtype) / filled.sum().clamp(min=1)
-    loss = (torch.where(filled, pooled.value, 0.0) * share).sum()
+    filled = pooled.valid.clamp(max=1.0)
+    share = filled / filled.sum().clamp_(min=1.0)
+    loss = (pooled.value * share).sum()
     return loss, share if setting.ranks == 1 else share * setting.ranks
 
 

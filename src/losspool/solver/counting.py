@@ -1,7 +1,6 @@
-"""Search for the saturated losses by counting, in a fixed number of tensor operations.
+"""Search for the saturated losses by counting, for pools that span several processes.
 
-This is the search for devices on which reading a value would make the host wait, and for pools
-that span several processes. Each loss becomes an integer key that orders like it (``keys.py``). A
+Each loss becomes an integer key that orders like it (``keys.py``). A
 pass counts the losses of each pool in up to 262,143 bins between two thresholds lo and hi, where
 η(lo) ≤ 0 < η(hi). All losses of a bin lie between its ends, so the counts bound η from both sides at
 the end of every bin. That leaves the few bins between "surely not positive" and "surely positive"
@@ -15,14 +14,12 @@ equal on all processes. See docs/derivation.md, "Counting".
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from losspool.solver import host
-from losspool.solver.keys import NarrowKeys, WideKeys
-from losspool.solver.powers import Saturated, conjugate_exponent, is_uniform
+from losspool.solver.keys import Keys
+from losspool.solver.powers import Saturated, Searched, conjugate_exponent, is_uniform, pixel_numbers, running_sums
 
 Gather = Callable[[Tensor], Tensor]
 """Maps a tensor of shape S to the stack ``(ranks, *S)`` of all ranks' tensors."""
@@ -31,20 +28,9 @@ Gather = Callable[[Tensor], Tensor]
 _ALL_BINS, _MOST_BINS, _FEWEST_BINS = 19, 18, 10
 
 
-class Searched(NamedTuple):
-    """The saturated losses of each pool, and the facts that do not depend on them; all have shape ``(R,)``."""
-
-    saturated: Saturated
-    valid: Tensor  # n
-    pixels: Tensor  # m
-    top: Tensor  # the largest loss
-    uniform: Tensor
-    broken: Tensor
-
-
-def search(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | None) -> Searched:
+def search(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather) -> Searched:
     """Find the saturated losses of each pool. ``m`` is a fraction of the valid pixels if ``share``, else a number."""
-    source = (WideKeys if host.wide_dtype(losses) == torch.float64 else NarrowKeys)(losses, conjugate_exponent(p))
+    source = Keys(losses, conjugate_exponent(p))
     keys = source.keys()
     bin_bits = min(max(_ALL_BINS - (len(losses) - 1).bit_length(), _FEWEST_BINS), _MOST_BINS, source.bits - 15)
     bins = (1 << bin_bits) - 1  # with one more, the end of the last bin would not fit into an int64
@@ -60,7 +46,7 @@ def search(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | 
     (slots, void), (top,) = _exchange(gather, [slots, void], [top], peak=0)
     size = slots.sum(1, keepdim=True)
     count = size - void
-    whole, fraction = source.pixels(m, share, count)
+    whole, fraction = pixel_numbers(m, share, count, source.dtype)
     broken = ~torch.isfinite(top)
     uniform = torch.full_like(broken, True) if is_uniform(p) else (whole - count) + fraction >= 0
     solvable = ~(broken | uniform) & ((whole - (size - slots[:, :1])) + fraction <= 0)
@@ -83,7 +69,7 @@ def search(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | 
         reference = lo + ((room <= 0).sum(1, keepdim=True).clamp_(max=bins) << shift)
         both = torch.stack([ends, (ends - ((1 << shift) - 1)).maximum(lo)])  # (2, R, 1 + bins)
         powers = source.powers(both, reference)
-        most, least = (powers * masses).cumsum(2)  # bounds on Σ_{ℓ ≤ end} (ℓ/reference)^q
+        most, least = running_sums(powers * masses)  # bounds on Σ_{ℓ ≤ end} (ℓ/reference)^q
         score = room * powers[0]
         low = (score <= least).sum(1, keepdim=True) - 1  # η ≤ 0 at the ends up to this one
         high = (bins + 1 - (score > most).sum(1, keepdim=True)).clamp_(1, bins)  # η > 0 from this end on
@@ -97,12 +83,13 @@ def search(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | 
     # Each bin is now a single float. The losses beyond `low` are saturated. θ may exceed the largest loss, and
     # even the largest float: then the sum of powers is relative to the largest loss instead.
     ends = ends.minimum(source.keys(top))
-    theta = ends.gather(1, low)
-    total = most.gather(1, low) / source.powers(theta, reference)
+    # A key may stand for a number between two denormals of the losses' dtype.
+    theta = source.values(ends.gather(1, low)).to(losses.dtype).to(source.dtype)
+    total = most.gather(1, low) / source.ratio_powers(theta / source.values(reference))
     saturated = Saturated(
         room=room.gather(1, low),
         sum=torch.where(steps > low, masses * (source.values(ends) / unit), 0.0).sum(1, keepdim=True) + over,
-        largest=torch.where(solvable, source.values(theta), 0.0),
+        largest=torch.where(solvable, theta, 0.0),
         total=torch.where(solvable, total, 1.0),
     )
     facts = (count.to(source.dtype), whole + fraction, top, uniform, broken)
@@ -117,11 +104,9 @@ def _count(keys: Tensor, lo: Tensor, shift: Tensor, bins: int) -> Tensor:
 
 
 def _exchange(
-    gather: Gather | None, counts: list[Tensor], sums: list[Tensor], peak: int | None = None
+    gather: Gather, counts: list[Tensor], sums: list[Tensor], peak: int | None = None
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Add counts (R, …) and sums (R, 1) over all processes in one exchange; of ``sums[peak]``, take the largest."""
-    if gather is None:
-        return counts, sums
     sizes = [each.shape[1] for each in counts]
     packed = torch.cat([*counts, *(each.double().view(torch.int64) for each in sums)], 1)
     ranks = gather(packed)  # (ranks, R, …)

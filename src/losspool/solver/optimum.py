@@ -7,14 +7,16 @@ Eq. (9). A loss above ``alpha`` is *saturated*: its weight is ``tau``.
 All functions take ``losses`` of shape ``(R, N)``: R independent pools of N pixels.
 **Void pixels carry a negative loss**, so one tensor holds both the losses and the mask.
 
-``docs/derivation.md`` derives each formula. Three searches find the saturated losses of a pool:
-``newton.py`` on CPUs, ``sorting.py`` on CPUs where there are many small pools, and ``counting.py``
-everywhere else and for pools that span several processes.
+``docs/derivation.md`` derives each formula. Several searches find the saturated losses of a pool:
+``newton.py`` on CPUs, with ``bracketed.py`` where it does not converge; ``sorting.py`` for small pools and
+on other devices; ``counting.py`` for pools that span several processes.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -22,35 +24,42 @@ from torch import Tensor
 
 from losspool.solver import counting, host, newton, sorting
 from losspool.solver.counting import Gather
-from losspool.solver.newton import column_blocks, take_survey
 from losspool.solver.powers import (
     INFINITE_Q,
+    Number,
     Saturated,
+    Searched,
     conjugate_exponent,
     is_uniform,
     lowest_exponent,
+    smallest,
     weight_exponent,
 )
+from losspool.solver.survey import Survey, column_blocks, sum_above, take_survey
+from losspool.solver.threads import spread
 
-# Sorting takes the fewest operations, and Newton's search the least time per loss: few losses are sorted. So are
-# many small pools, because Newton's search also takes microseconds per pool and round; large ones are grouped.
-_FEW_LOSSES = 1 << 14
-_MANY_POOLS, _SMALL_POOL = 64, 8192
-# More pools than this are counted in groups.
-_MOST_COUNTED = 512
+# Sorting takes the fewest operations, and Newton's search the least time per loss: smaller pools than this are sorted.
+_SMALL_POOL = 256
+# On CPUs, pools are solved in groups of about this many losses, and in larger groups by counting.
+_GROUP, _MOST_COUNTED = 1 << 17, 512
 
 
 class Solution(NamedTuple):
-    """The optimum of each pool; every field is float64 of shape ``(R,)`` unless noted."""
+    """The optimum of each pool; every field is float64 of shape ``(R,)`` unless noted.
+
+    A loss of at least ``least`` gets the weight scale·exp(min(0, (q - 1)·log(max(ℓ, floor)/divisor) + shift)),
+    a smaller one the weight 0.
+    """
 
     value: Tensor  # L_W, Eq. (10)
     alpha: Tensor
     tau: Tensor
     valid: Tensor  # n, the number of valid pixels
-    reference: Tensor  # the largest unsaturated loss; weights are computed relative to it
-    log_scale: Tensor  # log(w / tau) of a pixel whose loss is `reference`
-    uniform: Tensor  # bool: every valid pixel gets 1/n (p = ∞ or m = n)
-    broken: Tensor  # bool: a valid loss is not finite
+    divisor: Tensor
+    shift: Tensor
+    floor: Tensor
+    least: Tensor
+    scale: Tensor  # τ; NaN if a valid loss is not finite
 
 
 def solve(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | None = None) -> Solution:
@@ -60,90 +69,138 @@ def solve(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | N
     """
     if losses.shape[1] == 0:
         losses = losses.new_full((losses.shape[0], 1), -1.0)  # a void pixel makes no difference
-    rows, size = losses.shape
-    counted = gather is not None or not host.host_may_look(losses)
-    most = _MOST_COUNTED if counted else _MANY_POOLS
-    if rows > most and (counted or size > _SMALL_POOL):
-        groups = [solve(group, p=p, m=m, share=share, gather=gather) for group in losses.split(most)]
-        return Solution(*(torch.cat(fields) for fields in zip(*groups, strict=True)))
-    if counted:
-        return _finish(*counting.search(losses, p=p, m=m, share=share, gather=gather), p)
-    q = conjugate_exponent(p)
+    if gather is None and host.host_may_look(losses):
+        step = max(_GROUP // losses.shape[1], 1)
+        groups = spread(lambda: partial(_solve_on_cpu, p=p, m=m, share=share), losses.split(step), losses.numel())
+    elif gather is None:
+        groups = [_finish(sorting.search(losses, p=p, m=m, share=share), p, losses.dtype)]
+    else:
+        groups = [
+            _finish(counting.search(group, p=p, m=m, share=share, gather=gather), p, losses.dtype)
+            for group in losses.split(_MOST_COUNTED)
+        ]
+    return groups[0] if len(groups) == 1 else Solution(*(torch.cat(fields) for fields in zip(*groups, strict=True)))
+
+
+def _solve_on_cpu(losses: Tensor, p: float, m: float, share: bool) -> Solution:
     surveys = take_survey(losses)
     pixels = [min(max(m * pool.valid if share else m, 1.0), pool.valid) for pool in surveys]
-    broken = [not math.isfinite(pool.top) for pool in surveys]
     uniform = [is_uniform(p) or each >= pool.valid for pool, each in zip(surveys, pixels, strict=True)]
+    broken = [not math.isfinite(pool.top) for pool in surveys]
     # With fewer than m positive losses, η has no positive root.
     solvable = [
-        not is_broken and not is_flat and pool.positives >= each
-        for is_broken, is_flat, pool, each in zip(broken, uniform, surveys, pixels, strict=True)
+        row for row, pool in enumerate(surveys) if not (broken[row] or uniform[row]) and pool.positives >= pixels[row]
     ]
-    if (rows > _MANY_POOLS or rows * size <= _FEW_LOSSES) and (q <= sorting.LARGEST_Q or q == INFINITE_Q):
-        saturated = sorting.search(losses, pixels, solvable, q)
-    else:
-        saturated = newton.search(losses, surveys, pixels, solvable, q)
-    facts = torch.tensor(
-        [[pool.valid for pool in surveys], pixels, [pool.top for pool in surveys]], dtype=torch.float64
-    )
-    count, pixel_counts, top = facts.unbind()
-    flags = torch.tensor([uniform, broken], dtype=torch.bool)
-    return _finish(saturated, count, pixel_counts, top, flags[0], flags[1], p)
+    rows: list[tuple[float, ...]] = [()] * len(surveys)
+    if solvable:
+        chosen = losses if len(solvable) == len(surveys) else losses[solvable]
+        found = _search(
+            chosen, [surveys[row] for row in solvable], [pixels[row] for row in solvable], conjugate_exponent(p)
+        )
+        for row, saturated in zip(solvable, found, strict=True):
+            pool = surveys[row]
+            tau = _tau(pool.valid, pixels[row], p)
+            rows[row] = _optimum(saturated, pool.valid, pool.top, tau, p, losses.dtype, math.log)
+    if len(solvable) < len(surveys):
+        sums = sum_above(losses, torch.zeros_like(losses[:, :1]), [pool.top or 1.0 for pool in surveys])
+        for row in set(range(len(surveys))) - set(solvable):
+            pool = surveys[row]
+            tau = _tau(pool.valid, pixels[row], p) if pool.valid else 0.0
+            value, alpha = (pool.top, math.nan) if broken[row] else (tau * sums[row] * (pool.top or 1.0), 0.0)
+            tiny = smallest(losses.dtype)
+            least, scale = 0.0 if uniform[row] or broken[row] else tiny, math.nan if broken[row] else tau
+            rows[row] = (value, alpha, tau, pool.valid, 1.0, math.inf, tiny, least, scale)
+    return Solution(*losses.new_tensor(rows, dtype=torch.float64).view(-1, len(Solution.__annotations__)).T)
 
 
-def _finish(
-    saturated: Saturated, count: Tensor, pixels: Tensor, top: Tensor, uniform: Tensor, broken: Tensor, p: float
-) -> Solution:
-    """Return the optimum that the saturated losses determine."""
-    # log(α/u) = log(total/room)/q, so log(w/τ) at u is (q-1)·log(u/α) = -log(total/room)/p.
-    unsaturated = saturated.largest > 0
-    log_ratio = torch.where(unsaturated, (saturated.total / saturated.room).log(), 0.0)
-    tau = torch.where(count > 0, (count / pixels).pow(1.0 / p) / count, 0.0)  # τ = n^(-1/q)·m^(-1/p)
-    unit = torch.where(top > 0, top, 1.0)
-    alpha = saturated.largest * (log_ratio * (1.0 - 1.0 / p)).exp()
-    # The unsaturated losses contribute τ·room·α. Of two equal forms, take the one with the smaller exponent.
-    rest = saturated.room * (log_ratio * (1.0 - 1.0 / p)).exp() if p < 2 else saturated.total * (log_ratio / -p).exp()
-    value = tau * (saturated.sum + rest * (saturated.largest / unit)) * unit
+def _search(losses: Tensor, surveys: list[Survey], pixels: list[float], q: float) -> list[Saturated[float]]:
+    """Find the saturated losses of each pool, which must have at least m positive ones. ``pixels`` is m."""
+    if losses.shape[1] <= _SMALL_POOL and (q <= sorting.LARGEST_Q or q == INFINITE_Q):
+        m = losses.new_tensor(pixels, dtype=torch.float64).unsqueeze(1)
+        found = sorting.saturated_losses(losses.sort(1).values, 0, m, q)
+        return [Saturated(*row) for row in torch.cat(found, 1).tolist()]
+    return newton.search(losses, surveys, pixels, q)
+
+
+def _finish(searched: Searched, p: float, dtype: torch.dtype) -> Solution:
+    """Return the optimum of each pool, in a fixed number of tensor operations."""
+    (room, above, largest, total), count, pixels, top, uniform, broken = searched
+    unsolvable = (largest <= 0) | uniform
+    tau = _tau(count, pixels, p).masked_fill_(count <= 0, 0.0)
+    saturated = Saturated(room.masked_fill(unsolvable, 1.0), above, largest, total.masked_fill(unsolvable, 1.0))
+    tiny = smallest(dtype)
+    unit = top.clamp(min=tiny)
+    value, alpha, *_, divisor, shift, floor, _, _ = _optimum(saturated, count, unit, tau, p, dtype, torch.log)
+    floor = floor.masked_fill_(unsolvable, tiny)
     return Solution(
         value=torch.where(broken, top, value),
-        alpha=torch.where(broken, torch.nan, alpha),
+        alpha=alpha.masked_fill(broken, math.nan),
         tau=tau,
         valid=count,
-        reference=saturated.largest,
-        log_scale=log_ratio * (-1.0 / p),
-        uniform=uniform,
-        broken=broken,
+        divisor=divisor.masked_fill(unsolvable, 1.0),
+        shift=shift.masked_fill(unsolvable, math.inf),
+        floor=floor,
+        least=floor.masked_fill(uniform | broken, 0.0),
+        scale=tau.masked_fill(broken, math.nan),
     )
+
+
+def _tau(count: Number, pixels: Number, p: float) -> Number:
+    """Return τ = n^(-1/q)·m^(-1/p)."""
+    return (count / pixels) ** (1.0 / p) / count
+
+
+def _optimum(
+    saturated: Saturated[Number],
+    count: Number,
+    top: Number,
+    tau: Number,
+    p: float,
+    dtype: torch.dtype,
+    log: Callable[[Number], Number],
+) -> tuple[Number, ...]:
+    """Return the fields of :class:`Solution` of pools that have an α.
+
+    Numbers are Python floats on the CPU, where a tensor operation on a few numbers takes as long as on thousands.
+    """
+    room, sum_, largest, total = saturated
+    # log(α/u) = log(total/room)/q, so log(w/τ) at u is (q-1)·log(u/α) = -log(total/room)/p.
+    ratio = total / room
+    growth = ratio ** (1.0 - 1.0 / p)
+    # The unsaturated losses contribute τ·room·α. Of two equal forms, take the one with the smaller exponent.
+    rest = room * growth if p < 2 else total * ratio ** (-1.0 / p)
+    value = tau * (sum_ + rest * (largest / top)) * top
+    exponent = weight_exponent(p)
+    # ℓ/u is precise but may underflow. For q near 1 the weight of an underflowing ratio is still of the
+    # order of τ, so do not divide there: for these q the rounding of log ℓ is harmless.
+    shift, divisor = log(ratio) / -p, largest
+    if exponent <= 1 / 3:
+        shift, divisor = shift - exponent * log(largest), largest / largest
+    # Underflowing weights become an exact zero; computing their logarithms would be slow.
+    negligible = math.exp(lowest_exponent(dtype) / exponent) if exponent > 0 else 0.0
+    floor = largest * (growth * negligible)  # α itself may be too large for a float32
+    return value, largest * growth, tau, count, divisor, shift, floor, floor, tau
 
 
 def weights(losses: Tensor, solution: Solution, p: float) -> Tensor:
     """Return w* = τ·min(1, (ℓ/α)^(q-1)) in the shape and dtype of ``losses``; 0 for void pixels."""
-    dtype = losses.dtype
     exponent = weight_exponent(p)
-    unsaturated = solution.reference > 0
-    reference = torch.where(unsaturated, solution.reference, 1.0)
-    # ℓ/u is precise but may underflow. For q near 1 the weight of an underflowing ratio is still of the
-    # order of τ, so do not divide there: for these q the rounding of log ℓ is harmless.
-    divisor = reference.to(dtype).to(reference.dtype) if exponent > 1 / 3 else torch.ones_like(reference)
-    shift = solution.log_scale + exponent * (divisor.log() - reference.log())
-    # If no positive loss is unsaturated, every positive loss gets τ: any large shift works.
-    shift = torch.where(unsaturated, shift, math.inf)
-    # Zero losses and underflowing weights get an exact zero; computing their logarithms would be slow.
-    info = torch.finfo(dtype)
-    floor = divisor * ((lowest_exponent(dtype) - shift) / exponent).exp()
-    floor = floor.clamp(min=info.smallest_normal * info.eps)
-    floor, shift, divisor, tau = torch.stack([floor, shift, divisor, solution.tau]).to(dtype).unsqueeze(2)
-
+    fields = torch.stack(solution[4:]).to(losses.dtype)
+    divisor, shift, floor, least, scale = fields.unsqueeze(2)  # (R, 1) each
     result = torch.empty_like(losses)
-    blocks = column_blocks(losses)
-    scratch = torch.empty_like(blocks[0])
-    for block, factor in zip(blocks, column_blocks(result), strict=True):
+    look = host.host_may_look(losses)
+    finite = look and not bool(scale.isnan().any())
+
+    def weigh(part: tuple[Tensor, Tensor]) -> None:
+        block, factor = part
         # log and exp give equal results for equal losses at any position; torch's pow and exp2 do not.
         torch.clamp(block, min=floor, out=factor).div_(divisor).log_()
-        torch.add(shift, factor, alpha=exponent, out=factor).clamp_(max=0.0).exp_().mul_(tau)
-        factor.mul_(torch.ge(block, floor, out=scratch[:, : block.shape[1]]))
+        torch.add(shift, factor, alpha=exponent, out=factor).clamp_(max=0.0).exp_().mul_(scale)
+        if finite:  # quicker on CPUs
+            factor.mul_(torch.ge(block, least, out=torch.empty_like(block)))
+        else:
+            factor.masked_fill_(block < least, 0.0)
 
-    special = solution.uniform | solution.broken
-    if not host.host_may_look(losses) or bool(special.any()):
-        everywhere = torch.where(solution.broken, torch.nan, solution.tau).to(dtype).unsqueeze(1)
-        result = torch.where(special.unsqueeze(1), torch.where(losses < 0, 0.0, everywhere), result)
+    parts = zip(column_blocks(losses), column_blocks(result), strict=True) if look else [(losses, result)]
+    spread(lambda: weigh, list(parts), losses.numel() if look else 0)
     return result

@@ -1,15 +1,26 @@
-"""Exponents and powers shared by all searches: q from p, and (ℓ/u)^q without overflow."""
+"""What all searches share: q from p, powers (ℓ/u)^q, running sums, and the form of their results."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from losspool.solver import host
+
+Number = TypeVar("Number", float, Tensor)
+
 # Stands for q = ∞, at p = 1. Every power of a ratio below one underflows to zero and 1^q is one, which is
 # the limit p → 1. Unlike ∞, it gives zero when multiplied by zero.
 INFINITE_Q = 1e30
+
+
+# Powers are capped at 2^60: where one is that large, η is positive whatever its exact value.
+LARGEST_LOG = 60.0
+# A sum of powers below this is not precise in float32.
+WEAK = 2.0**-30
 
 
 def conjugate_exponent(p: float) -> float:
@@ -40,10 +51,83 @@ def lowest_exponent(dtype: torch.dtype) -> float:
     return -700.0 if dtype == torch.float64 else -80.0
 
 
-class Saturated(NamedTuple):
-    """What a search finds out about the saturated losses {ℓ > θ} of each pool; all fields have shape ``(R,)``."""
+def smallest(dtype: torch.dtype) -> float:
+    """Return the smallest positive number."""
+    info = torch.finfo(dtype)
+    return info.smallest_normal * info.eps
 
-    room: Tensor  # m minus their number
-    sum: Tensor  # their sum, relative to the largest loss of the pool
-    largest: Tensor  # u, the largest other loss; 0 if every positive loss is saturated
-    total: Tensor  # Σ_{ℓ ≤ θ} (ℓ/u)^q
+
+def capped_powers(losses: Tensor, reference: Tensor, q: float, dtype: torch.dtype) -> Tensor:
+    """Return (ℓ/u)^q in ``dtype``, at most 2^60, for ``losses`` ℓ ≥ 0. u is ``reference``, (R, 1)."""
+    reference = reference.clamp(min=smallest(reference.dtype))
+    if dtype == torch.float64:
+        ratio = losses.to(dtype) / reference
+        return ratio.log2_().mul_(q).clamp_(max=LARGEST_LOG).exp2_()
+    # The logarithm of ℓ/u is the difference of the exponents, an integer, plus a rest from the significands. Both are
+    # multiplied by q separately, which keeps digits that one float32 would lose.
+    f, f_exponent = torch.frexp(losses)  # f is in [1/2, 1), or 0
+    g, g_exponent = torch.frexp(reference)
+    halve, double = f > math.sqrt(2) * g, f * math.sqrt(2) < g
+    f = f * (1.0 - 0.5 * halve + 1.0 * double)  # now f/g is near 1
+    exponent = (f_exponent - g_exponent + halve.int() - double.int()).to(dtype)
+    s = (f - g) / (f + g)  # log(f/g) = 2·atanh(s), and f - g is exact
+    t = s * s
+    series = 1.0 + t * (1 / 3 + t * (1 / 5 + t * (1 / 7 + t * (1 / 9))))
+    rest = s * series * (2 / math.log(2))
+    # q as a number of 14 bits, whose product with an exponent is exact, and the rest.
+    significand, q_exponent = math.frexp(q)
+    q_high = math.ldexp(round(significand * 2**14), q_exponent - 14)
+    large, small = q_high * exponent, q_high * rest + (q - q_high) * (exponent + rest)
+    log = (large + small).clamp(max=LARGEST_LOG)
+    lost = ((large - log) + small).clamp(-1.0, 1.0)
+    power = log.exp2() * (1.0 + math.log(2) * lost * (log < LARGEST_LOG))
+    return power * (losses > 0)
+
+
+def running_sums(values: Tensor) -> Tensor:
+    """Return ``values.cumsum(-1)``. On other devices than CPUs, torch's own adds up floats in any order."""
+    if host.host_may_look(values):
+        return values.cumsum(-1)
+    size = values.shape[-1]
+    chunk = 1 << ((size - 1).bit_length() + 1) // 2
+    upper = torch.ones(chunk, chunk, dtype=values.dtype, device=values.device).triu_()
+    if size % chunk:
+        values = torch.nn.functional.pad(values, (0, -size % chunk))
+    sums = values.unflatten(-1, (-1, chunk)) @ upper
+    totals = sums[..., -1]
+    before = totals @ upper.triu(1)[: totals.shape[-1], : totals.shape[-1]]
+    return (sums + before.unsqueeze(-1)).flatten(-2)[..., :size]
+
+
+def pixel_numbers(m: float, share: bool, count: Tensor, dtype: torch.dtype) -> tuple[Tensor | int, Tensor]:
+    """Return m as a number of pixels, at least 1 and at most ``count``: an integer part, and the rest in ``dtype``.
+
+    In float64 the rest is all of it. A float32 would round the room that counts leave.
+    """
+    if dtype == torch.float64:
+        wide = count.to(dtype)
+        pixels = (wide * m).clamp_(min=1.0) if share else torch.full_like(wide, max(m, 1.0))
+        return 0, pixels.minimum(wide)
+    scaled = count * round(m * 2.0**32) if share else torch.full_like(count, round(min(m, 2.0**30) * 2.0**32))
+    scaled = scaled.clamp_(min=1 << 32).minimum(count << 32)
+    return scaled >> 32, (scaled & 0xFFFFFFFF).to(dtype) * 2.0**-32
+
+
+class Saturated(NamedTuple, Generic[Number]):
+    """What a search finds out about the saturated losses {ℓ > θ}: of one pool, or tensors (R,) of all."""
+
+    room: Number  # m minus their number
+    sum: Number  # their sum, relative to the largest loss of the pool
+    largest: Number  # u, to which powers are relative: the largest other loss, or another number near it
+    total: Number  # Σ_{ℓ ≤ θ} (ℓ/u)^q
+
+
+class Searched(NamedTuple):
+    """The saturated losses of each pool, and the facts that do not depend on them; all have shape ``(R,)``."""
+
+    saturated: Saturated[Tensor]
+    valid: Tensor  # n
+    pixels: Tensor  # m
+    top: Tensor  # the largest loss
+    uniform: Tensor
+    broken: Tensor

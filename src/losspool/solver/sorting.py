@@ -1,7 +1,9 @@
-"""Search for the saturated losses by sorting: for small pools on CPUs.
+"""Search for the saturated losses by sorting: for small pools on CPUs, and for devices that have no kernel.
 
-A cumulative sum over the sorted losses gives the sign of η at each of them, as in Algorithm 1 of
-the paper.
+A running sum over the sorted losses gives the sign of η at each of them, as in Algorithm 1 of the paper.
+Powers are relative to A, the smallest loss at which the larger ones leave room: (ℓ/A)^q. No power that matters
+then under- or overflows, and a power that exceeds 2^60 may be cut off: there η is positive (docs/derivation.md,
+"Sorting"). The number of operations is fixed, and no value is read by the host.
 """
 
 from __future__ import annotations
@@ -9,54 +11,56 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from losspool.solver.powers import INFINITE_Q, Saturated
+from losspool.solver import host
+from losspool.solver.powers import (
+    Saturated,
+    Searched,
+    capped_powers,
+    conjugate_exponent,
+    is_uniform,
+    pixel_numbers,
+    running_sums,
+    smallest,
+)
 
-# Losses that exactly fill the room must not fail by a rounding error.
-_TOLERANCE = 1e-12
-# Logarithms of powers below _LOWEST are cut off. Where u itself is close to that, sums of logarithms are taken.
-_LOWEST, _LOW = -600.0, -500.0
 LARGEST_Q = 1e6
-"""Beyond it, q times a rounded logarithm loses too many digits (but q = ∞ is fine: it needs no logarithms)."""
+"""Beyond it, q times a rounded logarithm loses too many digits (but q = ∞ is fine)."""
 
 
-def search(losses: Tensor, pixels: list[float], solvable: list[bool], q: float) -> Saturated:
-    """Find the saturated losses of each pool. ``pixels`` is m; in a pool that is not solvable all positive ones are."""
-    ascending = losses.double().clamp(min=0.0).sort(1).values  # (R, N)
-    size = ascending.shape[1]
-    top = ascending[:, -1:]
-    unit = torch.where(top > 0, top, 1.0)
-    rank = torch.arange(size, dtype=torch.float64)
-    room = (torch.tensor(pixels, dtype=torch.float64) - (size - 1.0)).unsqueeze(1) + rank  # m minus the larger losses
-    if q == INFINITE_Q:
-        total = rank + 1.0 - torch.searchsorted(ascending, ascending)
-        logs = torch.zeros_like(total)
-    else:
-        logs = (ascending / unit).log_().mul_(q)
-        powers = logs.clamp(min=_LOWEST).exp_()
-        total = powers.cumsum(1).div_(powers)  # Σ (ℓ/u)^q over the losses up to each loss u
-    last = _last_that_fills(ascending, total, room, solvable)
-    if q != INFINITE_Q and bool((logs.gather(1, last.clamp(min=0)) < _LOW).any()):
-        logs = ascending.clamp(min=torch.finfo(torch.float64).tiny).log_().mul_(q)
-        total = (logs.logcumsumexp(1) - logs).exp_()
-        last = _last_that_fills(ascending, total, room, solvable)
-    at = last.clamp(min=0)
-    facts = torch.stack([room, ascending, total]).gather(2, at.expand(3, -1, -1)).squeeze(2)
-    none = (last < 0).squeeze(1)
-    return Saturated(
-        room=torch.where(none, facts[0] - 1.0, facts[0]),
-        sum=torch.where(rank > last, ascending, 0.0).sum(1) / unit.squeeze(1),
-        largest=torch.where(none, 0.0, facts[1]),
-        total=facts[2],
-    )
+def search(losses: Tensor, *, p: float, m: float, share: bool) -> Searched:
+    """Find the saturated losses of each pool. ``m`` is a fraction of the valid pixels if ``share``, else a number."""
+    wide, size = host.wide_dtype(losses), losses.shape[1]
+    ascending = losses.sort(1).values  # (R, N)
+    top = ascending[:, -1:].to(wide)  # NaN if one is
+    count = size - (losses < 0).sum(1, keepdim=True)
+    whole, fraction = pixel_numbers(m, share, count, wide)
+    pixels = whole + fraction if isinstance(whole, Tensor) else fraction
+    broken = ~(top < torch.inf)
+    uniform = torch.full_like(broken, True) if is_uniform(p) else pixels >= count
+    # With more room than there are pixels, all positive losses are saturated.
+    saturated = saturated_losses(ascending, whole, fraction.masked_fill(uniform, size + 1.0), conjugate_exponent(p))
+    facts = (count.to(wide), pixels, top, uniform, broken)
+    return Searched(Saturated(*(field.squeeze(1) for field in saturated)), *(fact.squeeze(1) for fact in facts))
 
 
-def _last_that_fills(ascending: Tensor, total: Tensor, room: Tensor, solvable: list[bool]) -> Tensor:
-    """Return the index (R, 1) of u, the largest loss with η ≤ 0; -1 if all losses are positive and saturated.
+def saturated_losses(ascending: Tensor, whole: Tensor | int, fraction: Tensor, q: float) -> Saturated[Tensor]:
+    """Find the saturated losses of sorted pools (R, N); all results, and m = whole + fraction, have shape (R, 1).
 
-    η ≤ 0 at a loss if the losses up to it fill the room that the larger ones leave. If this holds at
-    a loss, it holds at all smaller ones. Equal losses have equal η.
+    With fewer than m positive losses all of them are saturated, and u is 0.
     """
-    fills = total >= room * (1.0 - _TOLERANCE)
-    if not all(solvable):
-        fills &= torch.tensor(solvable, dtype=torch.bool).unsqueeze(1)
-    return (fills | (ascending <= 0)).sum(1, keepdim=True) - 1
+    size, wide = ascending.shape[1], fraction.dtype
+    ascending = ascending.clamp(min=0.0)  # void pixels fill no room
+    rank = torch.arange(1 - size, 1, device=ascending.device)
+    room = (rank + whole if isinstance(whole, Tensor) else rank) + fraction  # m minus the number of larger losses
+    first = (room <= 0).sum(1, keepdim=True).clamp_(max=size - 1)
+    powers = capped_powers(ascending, ascending.gather(1, first), q, wide)
+    # u is the largest loss with η ≤ 0: up to it, losses fill the room that the larger ones leave. If one does, all
+    # smaller ones do. Losses that fill it exactly must not fail by a rounding error.
+    filled = (running_sums(powers) >= room * powers * (1.0 - 32 * torch.finfo(wide).eps)).sum(1, keepdim=True)
+    last = (filled - 1).clamp_(min=0)
+    below = rank < filled + (1 - size)
+    # A running sum would round more often than this one.
+    total = (powers * below).sum(1, keepdim=True) / powers.gather(1, last)
+    above = ascending / ascending[:, -1:].clamp(min=smallest(ascending.dtype)) * ~below
+    largest = ascending.gather(1, last).to(wide).masked_fill_(filled <= 0, 0.0)
+    return Saturated(room.gather(1, last), above.sum(1, keepdim=True, dtype=wide), largest, total)

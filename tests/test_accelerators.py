@@ -1,0 +1,108 @@
+"""The path of devices without a kernel, run on the CPU: few launches, always the same order, and no TF32."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+import tolerances
+from kernel_ledger import Ledger
+from losspool import cross_entropy, max_pool, upsampled_cross_entropy
+from losspool.solver import host
+
+
+@pytest.fixture(autouse=True)
+def accelerator(monkeypatch):
+    monkeypatch.setattr(host, "host_may_look", lambda tensor: False)
+
+
+def inputs(dtype=torch.float32):
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 5, 40, 56, generator=g).to(dtype).requires_grad_()
+    coarse = torch.randn(2, 5, 6, 8, generator=g).to(dtype).requires_grad_()
+    labels = torch.randint(0, 5, (2, 40, 56), generator=g)
+    labels[0, :7] = 255
+    return logits, coarse, labels
+
+
+def losses(logits, coarse, labels):
+    """Every function, with the tensor that its gradient is of."""
+    per_pixel = logits.detach().abs().requires_grad_()
+    return {
+        "cross_entropy": (lambda: cross_entropy(logits, labels, ignore_index=255), logits),
+        "upsampled": (lambda: upsampled_cross_entropy(coarse, labels, ignore_index=255), coarse),
+        "max_pool": (lambda: max_pool(per_pixel, mask=per_pixel > 0.1), per_pixel),
+    }
+
+
+# Upsampling there and back takes about 40 of its launches, twice what was hoped for.
+@pytest.mark.parametrize(("name", "most"), [("cross_entropy", 150), ("upsampled", 170), ("max_pool", 150)])
+def test_launches(name, most):
+    loss, tensor = losses(*inputs())[name]
+    with Ledger() as counted:
+        torch.autograd.grad(loss(), tensor)
+    assert 50 < len(counted.names) <= most
+
+
+class SameOrder(TorchDispatchMode):
+    """Fails at operators that torch calls non-deterministic on CUDA devices, and refuses there on request."""
+
+    REFUSED = ("aten.upsample_bilinear2d_backward", "aten.histc", "aten.kthvalue", "aten.index_add", "aten.put_")
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert not str(function).startswith(self.REFUSED), f"{function} adds up in any order"
+        if str(function).startswith("aten.cumsum"):
+            assert not args[0].is_floating_point(), f"{function} of floats adds up in any order"
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "upsampled", "max_pool"])
+def test_nothing_adds_up_in_any_order(name):
+    loss, tensor = losses(*inputs())[name]
+    with SameOrder():
+        torch.autograd.grad(loss(), tensor)
+
+
+def test_the_plain_way_to_upsample_does():
+    _, coarse, labels = inputs()
+    with SameOrder(), pytest.raises(AssertionError, match="in any order"):
+        F.cross_entropy(F.interpolate(coarse, (40, 56), mode="bilinear"), labels, ignore_index=255).backward()
+
+
+class TensorFloat32(TorchDispatchMode):
+    """Rounds the factors of float32 products to ten bits, as GPUs do where the user allows it."""
+
+    PRODUCTS = ("aten.mm", "aten.bmm", "aten.addmm", "aten.matmul", "aten.baddbmm")
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if str(function).startswith(self.PRODUCTS):
+            args = tree_map_only(torch.Tensor, _ten_bits, args)
+        return function(*args, **(kwargs or {}))
+
+
+def _ten_bits(tensor):
+    if tensor.dtype != torch.float32:
+        return tensor
+    return ((tensor.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "upsampled", "max_pool"])
+def test_products_are_not_rounded_to_tf32(name):
+    loss, tensor = losses(*inputs())[name]
+    exact, exact_tensor = losses(*inputs(torch.float64))[name]
+    (truth,) = torch.autograd.grad(exact(), exact_tensor)
+    with TensorFloat32():
+        rounded = loss()
+        (gradient,) = torch.autograd.grad(rounded, tensor)
+    assert rounded.item() == pytest.approx(exact().item(), rel=tolerances.VALUE)
+    atol = tolerances.GRADIENT * float(truth.abs().max())
+    torch.testing.assert_close(gradient.double(), truth, rtol=0, atol=atol)
+
+
+def test_a_plain_product_is_rounded():
+    g = torch.Generator().manual_seed(0)
+    left, right = torch.randn(2, 50, 50, generator=g).unbind()
+    with TensorFloat32():
+        product = left @ right
+    assert (product - left @ right).abs().max() > 1e-3
