@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from losspool.segmentation.config.recipes import load_config
+from losspool.segmentation.runs.checkpoints import steps_in
 from losspool.segmentation.training.trainer import Trainer
-from real_runs import description, outcome, until
+from real_runs import children, description, outcome, until
 from runs_for_tests import checkpoint, metrics, train, write_recipe
 
 
@@ -78,6 +79,18 @@ def test_a_signal_to_the_whole_group_is_a_stop_too(tmp_path, launch):
     assert code == 143, output
     assert "Traceback" not in output
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
+
+
+def test_a_signal_to_one_rank_stops_all_after_the_same_step(tmp_path, launch):
+    recipe = write_recipe(tmp_path, steps=4000, validate_every=4000, checkpoint_every=4000)
+    process = launch("train", recipe, "train.batch=1", "--out", tmp_path / "run", ranks=2)
+    assert until((tmp_path / "run" / "metrics.jsonl").exists)
+    os.kill(max(children(process.pid)), signal.SIGTERM)  # rank 1; rank 0 writes the checkpoint
+    code, output = outcome(process)
+    assert code == 143, output
+    described = description(tmp_path / "run")
+    assert described["status"] == "stopped"
+    assert steps_in(tmp_path / "run" / "checkpoints") == [described["step"]]
 
 
 def test_a_loss_that_is_not_finite_ends_all_ranks_with_the_images(tmp_path, launch):

@@ -35,8 +35,8 @@ class Preprocessing:
         """Convert uint8 RGB images, (B, H, W, 3) or (B, 3, H, W), to float32 input (B, 3, H, W)."""
         x = _channels_first(images)
         x = (x.flip(1) if self.bgr else x).to(torch.float32, memory_format=torch.contiguous_format)
-        factor = x.new_tensor([self.scale / std for std in self.std]).view(1, 3, 1, 1)
-        offset = x.new_tensor([mean / std for mean, std in zip(self.mean, self.std, strict=True)]).view(1, 3, 1, 1)
+        factor = _per_channel(x, [self.scale / std for std in self.std])
+        offset = _per_channel(x, [mean / std for mean, std in zip(self.mean, self.std, strict=True)])
         return x.mul_(factor).sub_(offset)  # in place: whole images are large
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,6 +72,11 @@ def _channels_first(images: Tensor) -> Tensor:
     if not last and not first:
         raise ValueError(f"images must have shape (B, H, W, 3) or (B, 3, H, W), got {tuple(images.shape)}")
     return images.permute(0, 3, 1, 2) if last else images
+
+
+def _per_channel(images: Tensor, values: list[float]) -> Tensor:
+    """(1, 3, 1, 1), filled on the device of the images: a copy from the host would wait for it."""
+    return torch.cat([images.new_full((1, 1, 1, 1), value) for value in values], 1)
 
 
 def _triple(name: str, values: Any) -> Triple:

@@ -142,9 +142,14 @@ def training_batches(
     )
 
 
+def draws_ahead(workers: int) -> int:
+    """For how many steps at most the loader has drawn crops before they are trained on."""
+    return workers * PREFETCH
+
+
 def check_prefetch(workers: int, lag: int) -> None:
-    if workers * PREFETCH >= lag:
-        raise UserError(f"sampling.lag = {lag} must exceed data.workers × {PREFETCH} = {workers * PREFETCH}")
+    if draws_ahead(workers) >= lag:
+        raise UserError(f"sampling.lag = {lag} must exceed data.workers × {PREFETCH} = {draws_ahead(workers)}")
 
 
 def _raise_errors(batches: Generator[Batch | UserError, None, None]) -> Generator[Batch, None, None]:

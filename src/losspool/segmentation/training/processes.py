@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 from lightning_fabric import Fabric
+from torch.distributed import ProcessGroup
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
@@ -46,6 +47,24 @@ def gathered(fabric: Fabric, mine: Thing) -> list[Thing]:
     everyone: list[Any] = [None] * fabric.world_size
     torch.distributed.all_gather_object(everyone, mine)
     return everyone
+
+
+def host_group(fabric: Fabric) -> ProcessGroup | None:
+    """A group in which ranks talk without their devices. None in a single process. Every rank must call this."""
+    if fabric.world_size == 1:
+        return None
+    if torch.distributed.get_backend() == "gloo":
+        return torch.distributed.group.WORLD
+    return torch.distributed.new_group(backend="gloo")
+
+
+def any_rank(group: ProcessGroup | None, mine: bool) -> bool:
+    """Whether ``mine`` is true on any rank of a :func:`host_group`."""
+    if group is None:
+        return mine
+    flag = torch.tensor([mine], dtype=torch.int32)
+    torch.distributed.all_reduce(flag, group=group)
+    return bool(flag)
 
 
 def _init_after_restart(backend: str) -> None:

@@ -46,6 +46,9 @@ class State:
     def complete(self, train: TrainConfig) -> bool:
         return self.step == train.steps and not self.validation_due(train)
 
+    def log_due(self, train: TrainConfig) -> bool:
+        return self.step % train.log_every == 0 or self.step == train.steps
+
     def validation_due(self, train: TrainConfig) -> bool:
         due = self.step % train.validate_every == 0 or self.step == train.steps
         return due and self.step > self.validated

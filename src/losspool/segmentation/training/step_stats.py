@@ -15,7 +15,8 @@ from losspool.segmentation.losses import LossResult
 from losspool.segmentation.prediction import confusion
 
 # The number of skipped crops comes last in the vector, so that windows of older checkpoints without it still fit.
-_SCALARS = ("batches", "loss", "pools", "alpha", "valid", "saturated", "stop")
+# "unused" keeps the places of the others: older checkpoints store whether the run was stopped there.
+_SCALARS = ("batches", "loss", "pools", "alpha", "valid", "saturated", "unused")
 
 
 @dataclass
@@ -43,11 +44,6 @@ class StepStats:
         return self._scalar("loss") / max(self._scalar("batches"), 1)
 
     @property
-    def stop(self) -> bool:
-        """Whether any rank was asked to stop."""
-        return self._scalar("stop") > 0
-
-    @property
     def counts(self) -> Tensor:
         """(C, C): the confusion matrix. float64 holds the counts exactly."""
         return self.values[len(_SCALARS) + self.classes : -1].view(self.classes, self.classes)
@@ -57,11 +53,12 @@ class StepStats:
         """Number of crops that were replaced because their image is broken."""
         return int(self.values[-1])
 
-    def reduced(self, fabric: Fabric, *, stop: bool) -> StepStats:
-        """The sum over ranks, on the CPU."""
+    def reduced(self, fabric: Fabric) -> StepStats:
+        """The sum over ranks."""
         values = self.values.clone()
-        values[_SCALARS.index("stop")] = float(stop)
-        return StepStats(cast(Tensor, fabric.all_reduce(values, reduce_op="sum")).cpu(), self.classes)
+        if fabric.world_size > 1:
+            torch.distributed.all_reduce(values)  # fabric.all_reduce begins with a barrier, which waits for the device
+        return StepStats(values, self.classes)
 
     def summary(self) -> dict[str, Any]:
         """The entries of a line in metrics.jsonl."""
@@ -95,4 +92,5 @@ def step_stats(result: LossResult, labels: Tensor, classes: int, skipped: int = 
     mass = torch.zeros(classes + 1, dtype=torch.float64, device=labels.device)
     mass.index_add_(0, torch.where(flat == IGNORE, classes, flat), result.weights.flatten().double())
     counts = confusion(result.prediction, labels, classes).flatten().double()
-    return StepStats(torch.cat([scalars, mass[:-1], counts, counts.new_tensor([skipped])]), classes)
+    # new_full is filled on the device; new_tensor would copy the number from the host, and wait for the device.
+    return StepStats(torch.cat([scalars, mass[:-1], counts, counts.new_full((1,), skipped)]), classes)

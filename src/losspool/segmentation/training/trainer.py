@@ -17,11 +17,13 @@ from losspool.segmentation import runs
 from losspool.segmentation.base import BrokenFileError, Interrupt, Interrupted, UserError, progress_bar, say
 from losspool.segmentation.config import Config, dump_config
 from losspool.segmentation.data import WarnOnce
-from losspool.segmentation.training.loader import Batch, training_batches
-from losspool.segmentation.training.processes import gathered, join
+from losspool.segmentation.training.device import Stopwatch, host_waits
+from losspool.segmentation.training.loader import Batch, draws_ahead, training_batches
+from losspool.segmentation.training.processes import any_rank, gathered, host_group, join
 from losspool.segmentation.training.setup import begin, build_setup, claim_and_read, set_rates
 from losspool.segmentation.training.state import State
 from losspool.segmentation.training.step_stats import StepStats, step_stats
+from losspool.segmentation.training.unread import Step, UnreadSteps
 from losspool.segmentation.training.validation import Previews, Validation
 
 
@@ -32,6 +34,8 @@ class Trainer:
         self.config, self.folder = config, runs.RunFolder(out)
         self.fabric = join(config.train.precision)
         self.main = self.fabric.global_rank == 0
+        self._hosts, self._stopwatch = host_group(self.fabric), Stopwatch(self.fabric.device)
+        self._unread = UnreadSteps(age=config.sampling.lag - draws_ahead(config.data.workers))
         self.metrics, self.state = runs.MetricsFile(self.folder.metrics), State()
         self._warn = WarnOnce(silent=not self.main)
         self._lock = runs.RunLock(self.folder.path)
@@ -79,7 +83,7 @@ class Trainer:
                         if not state.validation_due(train):
                             stop = self._step(batches, interrupt)
                             state.seconds = time.perf_counter() - began
-                            if state.step % train.log_every == 0 or state.step == train.steps:
+                            if state.log_due(train):
                                 show(self._log())
                             if stop:
                                 raise Interrupted(interrupt.signal or signal.SIGTERM)  # None if another rank got it
@@ -99,30 +103,47 @@ class Trainer:
         torch.manual_seed((self.config.seed << 32) + (self.state.step << 12) + fabric.global_rank)
         set_rates(self.optimizer, config, self.state.step)
         mine = StepStats.zeros(len(self.data.classes), fabric.device)
+        self._read(self.state.step - self._unread.age)  # the loader draws further crops now
         micro_batches = self._next(batches)
         for part, batch in enumerate(micro_batches):
             labels = batch.labels.to(fabric.device, non_blocking=True)
             pixels = self.model.spec.preprocessing.apply(batch.images.to(fabric.device, non_blocking=True))
             if config.channels_last:
                 pixels = pixels.contiguous(memory_format=torch.channels_last)
-            with self._no_sync(part < config.accumulate - 1), self._timed():
+            with self._no_sync(part < config.accumulate - 1), self._stopwatch.running():
                 logits = self.network(pixels)
                 result = self.criterion(logits, labels, [draw.seed for draw in batch.draws])
                 fabric.backward(result.loss / config.accumulate)
             mine += step_stats(result, labels, len(self.data.classes), batch.skipped)
-        total = mine.reduced(fabric, stop=interrupt.signal is not None)
-        if not math.isfinite(total.loss):
-            raise self._not_finite(mine, micro_batches)
-        if total.skipped:  # the total is the same on all ranks, so all of them gather here
-            self._warn_all([error for batch in micro_batches for error in batch.broken])
-        with self._timed():
+        draws = [draw for batch in micro_batches for draw in batch.draws]
+        broken = [error for batch in micro_batches for error in batch.broken]
+        self._unread.add(Step(self.state.step + 1, mine, mine.reduced(fabric), draws, broken))
+        if not host_waits(fabric.device):  # the weights stay as they are if the loss is not finite
+            self._read(self.state.step + 1)
+        stop = any_rank(self._hosts, interrupt.signal is not None)
+        with self._stopwatch.running():
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
-        self.sampler.running.observe(total.counts)
-        self.window += total
-        self.state.skipped += total.skipped
         self.state.step += 1
-        return total.stop
+        if self.state.log_due(config):
+            self._read_all()
+        return stop
+
+    def _read(self, until: int) -> None:
+        """Take in the statistics of the steps up to ``until`` that are still unread."""
+        for step, total in self._unread.read(until):
+            if not math.isfinite(total.loss):
+                raise self._not_finite(step)
+            if total.skipped:  # the total is the same on all ranks, so all of them gather here
+                self._warn_all(step.broken)
+            self.sampler.running.observe(total.counts)
+            self.window += total
+            self.state.skipped += total.skipped
+
+    def _read_all(self) -> None:
+        """Wait for the device, and take in the statistics and the time of all steps so far."""
+        self._read(self.state.step)
+        self.state.compute += self._stopwatch.take()
 
     def _log(self) -> dict[str, Any]:
         """Write a line of metrics for the steps since the last one."""
@@ -144,6 +165,7 @@ class Trainer:
 
     def _validate_or_save(self, interrupt: Interrupt) -> None:
         """Validate, and save a checkpoint if that fails: the steps before it are good."""
+        self._read_all()  # do not spend a validation on weights that are not finite
         alone = self.fabric.world_size == 1
         if not alone:
             self._save()  # first: torchrun gives ranks 30 seconds to stop, and a validation may take longer
@@ -169,7 +191,11 @@ class Trainer:
             say(f"step {state.step}: val mIoU {summary['miou']:.4f}, {best}")
 
     def _save(self) -> None:
-        """Write a checkpoint of this step. All ranks hold the same state; rank 0 writes it."""
+        """Write a checkpoint of this step. All ranks hold the same state; rank 0 writes it.
+
+        If the loss of a step was not finite, raise the error instead: the weights are spoiled since.
+        """
+        self._read_all()
         if self.main:
             self.metrics.sync()
             content = {
@@ -227,11 +253,11 @@ class Trainer:
             self._warn(error)
         return everyone
 
-    def _not_finite(self, mine: StepStats, batches: list[Batch]) -> UserError:
-        images = [self.data.names[draw.image] for batch in batches for draw in batch.draws]
-        found = gathered(self.fabric, [] if math.isfinite(mine.loss) else images)
+    def _not_finite(self, step: Step) -> UserError:
+        images = [self.data.names[draw.image] for draw in step.draws]
+        found = gathered(self.fabric, [] if math.isfinite(step.mine.loss) else images)
         return UserError(
-            f"the loss is not finite at step {self.state.step + 1}, on the images "
+            f"the loss is not finite at step {step.number}, on the images "
             f"{', '.join(name for names in found for name in names)}; "
             f"try a lower train.lr than {self.config.train.lr:g}"
         )
@@ -266,12 +292,6 @@ class Trainer:
                 bar.update(task, completed=entry["step"], description=text)
 
             yield show
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self.state.compute += time.perf_counter() - began
 
     def _no_sync(self, enabled: bool) -> Any:
         """Reduce gradients across ranks only with the last micro-batch."""
