@@ -4,6 +4,7 @@ Importing takes a process four seconds, and the tests start some eighty. Run as 
 socket: it goes to the background once it is ready, and ends with the connection that was made first.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -38,10 +39,11 @@ def serve(path: str) -> tuple[str, list[str]]:
             bury(running)
         if listener in ready:
             connection, _ = listener.accept()
-            message, (output,), *_ = socket.recv_fds(connection, 1 << 20, 1)
+            message, (output, errors), *_ = socket.recv_fds(connection, 1 << 20, 2)
             if pid := os.fork():
                 running[pid] = connection
                 os.close(output)
+                os.close(errors)
                 connection.sendall(f"{pid}\n".encode())
                 continue
             signal.set_wakeup_fd(-1)
@@ -50,7 +52,7 @@ def serve(path: str) -> tuple[str, list[str]]:
                 each.close()
             os.close(reader)
             os.close(writer)
-            return become(output, **json.loads(message))
+            return become(output, errors, **json.loads(message))
 
 
 def bury(running: dict[int, socket.socket]) -> None:
@@ -63,12 +65,15 @@ def bury(running: dict[int, socket.socket]) -> None:
             connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
-def become(output: int, module: str, words: list[str], environment: dict, folder: str) -> tuple[str, list[str]]:
+def become(
+    output: int, errors: int, module: str, words: list[str], environment: dict, folder: str
+) -> tuple[str, list[str]]:
     """What a new process would have: its own session, output, environment and folder."""
     os.setsid()
     os.dup2(output, 1)
-    os.dup2(output, 2)
+    os.dup2(errors, 2)
     os.close(output)
+    os.close(errors)
     # As Python opens them: the old ones believe that they can seek.
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
@@ -82,5 +87,8 @@ if __name__ == "__main__":
     import losspool.cli
     import losspool.segmentation.training  # noqa: F401
 
+    # A fork that looks through what was imported, as each does when it ends, has to copy all of it: a second's work.
+    gc.collect()
+    gc.freeze()
     name, sys.argv[1:] = serve(sys.argv[1])
     runpy.run_module(name, run_name="__main__", alter_sys=True)

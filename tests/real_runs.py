@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 HERE = Path(__file__).parent
 PATHS = [str(HERE.parent / "src"), str(HERE)]
@@ -60,10 +60,13 @@ class Process(Relatives, subprocess.Popen):
 
 
 class ForkedProcess(Relatives):
-    """A module run as ``python -m`` runs it, in a fork of preloaded.py; used like the class above."""
+    """A module run as ``python -m`` runs it, in a fork of preloaded.py; used like the class above.
 
-    def __init__(self, module: str, *words) -> None:
-        super().__init__({})
+    Files given as ``output`` and ``errors`` take the place of the pipe.
+    """
+
+    def __init__(self, module: str, *words, output: IO | None = None, errors: IO | None = None, **environment: str):
+        super().__init__(environment)
         request = {
             "module": module,
             "words": [str(word) for word in words],
@@ -72,7 +75,8 @@ class ForkedProcess(Relatives):
         }
         reader, writer = os.pipe()
         self._connection = _connect()
-        socket.send_fds(self._connection, [json.dumps(request).encode()], [writer])
+        descriptors = [writer if file is None else file.fileno() for file in (output, errors)]
+        socket.send_fds(self._connection, [json.dumps(request).encode()], descriptors)
         os.close(writer)
         self._answers = self._connection.makefile()
         self.pid = int(self._answers.readline())
@@ -153,18 +157,18 @@ class Processes:
         self._started.append(Process(*words, **environment))
         return self._started[-1]
 
-    def launch(self, *arguments, ranks: int = 1) -> ForkedProcess:
+    def launch(self, *arguments, ranks: int = 1, **options) -> ForkedProcess:
         """``losspool`` with these arguments, as one process or several ranks."""
-        return self.fork(*(["fork_ranks", ranks] if ranks > 1 else ["losspool"]), *arguments)
+        return self.fork(*(["fork_ranks", ranks] if ranks > 1 else ["losspool"]), *arguments, **options)
 
     def torchrun(self, *arguments, restarts: int = 0) -> ForkedProcess:
         """``losspool`` as two ranks that torchrun starts, and starts again."""
         options = ["--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}", "-m", "losspool"]
         return self.fork("torch.distributed.run", *options, *arguments)
 
-    def fork(self, *words) -> ForkedProcess:
-        """A module with its arguments, as after ``python -m``."""
-        self._started.append(ForkedProcess(*words))
+    def fork(self, *words, **options) -> ForkedProcess:
+        """A module with its arguments, as after ``python -m``; options as :class:`ForkedProcess` takes them."""
+        self._started.append(ForkedProcess(*words, **options))
         return self._started[-1]
 
 

@@ -204,13 +204,17 @@ def test_a_second_ctrl_c_in_the_middle_of_a_checkpoint_is_one(tmp_path, monkeypa
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("reader", ["gone", "full"])
-def test_words_that_nobody_reads_do_not_end_a_training(reader, recipe, tmp_path):
+@pytest.fixture(params=["gone", "full"])
+def nobody(request):
+    """A file whose reader has gone, or that takes nothing."""
     read, write = os.pipe()
     os.close(read)
-    words = [sys.executable, "-m", "losspool", "train", recipe, "--out", tmp_path / "run"]
-    with open("/dev/full", "w") if reader == "full" else os.fdopen(write, "w") as nobody:
-        code = subprocess.run(words, env=ENVIRONMENT, stderr=nobody, timeout=180, check=False).returncode
+    with open("/dev/full", "w") if request.param == "full" else os.fdopen(write, "w") as file:
+        yield file
+
+
+def test_words_that_nobody_reads_do_not_end_a_training(nobody, recipe, tmp_path, launch):
+    code, _ = outcome(launch("train", recipe, "--out", tmp_path / "run", errors=nobody))
     assert code == 0
     assert description(tmp_path / "run")["status"] == "finished"
 
@@ -229,6 +233,7 @@ def test_a_terminal_that_goes_away_does_not_end_a_training(recipe, tmp_path):
     """With a progress bar, which is drawn on a terminal alone."""
     master, slave = os.openpty()
     words = [sys.executable, "-m", "losspool", "train", recipe, "--out", tmp_path / "run", "train.steps=300"]
+    words += ["train.validate_every=300", "train.checkpoint_every=300"]
     process = subprocess.Popen(words, env={**ENVIRONMENT, "TERM": "xterm"}, stderr=slave)
     os.close(slave)
     _read_until(master, b"loss")
@@ -244,15 +249,11 @@ def _read_until(descriptor, word):
     return seen
 
 
-@pytest.mark.parametrize("reader", ["gone", "full"])
-def test_an_evaluation_whose_reader_has_gone_is_written(reader, recipe, tmp_path):
+def test_an_evaluation_whose_reader_has_gone_is_written(nobody, recipe, tmp_path, launch):
     train(recipe, tmp_path / "run")
-    read, write = os.pipe()
-    os.close(read)
-    words = [sys.executable, "-m", "losspool", "evaluate", tmp_path / "run", "--model", "tiny_model.build"]
-    with open("/dev/full", "w") if reader == "full" else os.fdopen(write, "w") as nobody:
-        done = subprocess.run(words, env=ENVIRONMENT, stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=180)
-    assert "Traceback" not in done.stderr
+    words = ("evaluate", tmp_path / "run", "--model", "tiny_model.build")
+    _, errors = outcome(launch(*words, output=nobody))
+    assert "Traceback" not in errors
     assert len(list((tmp_path / "run").glob("evaluation-*.json"))) == 1
 
 

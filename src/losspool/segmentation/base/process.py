@@ -74,11 +74,25 @@ def hard_exit() -> Iterator[None]:
         code = error.code if isinstance(error, SystemExit) else 1
         if not isinstance(error, SystemExit):
             traceback.print_exc()
+    finally:
+        _discard_unwritable_messages()
     if _distributed():
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # it may be closed, or its reader gone
                 stream.flush()
         os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _discard_unwritable_messages() -> None:
+    """Python exits with code 120 if standard error cannot be flushed, whatever the command returned."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    except ValueError:
+        pass  # it is closed
 
 
 def _distributed() -> bool:
