@@ -41,7 +41,7 @@ $(NEWER_TRITON):
 
 kernels: $(SETUP) $(NEWER_TRITON)  ## run the GPU kernels in Triton's interpreter, and build them for GPUs
 	TRITON_INTERPRET=1 LOSSPOOL_KERNELS=interpret NEWER_TRITON=$(abspath $(NEWER_TRITON)) \
-		$(BIN)/python -m pytest tests/kernels --numprocesses 2 --dist loadfile
+		$(BIN)/python -m pytest tests/kernels --numprocesses 2
 
 lint: $(SETUP)  ## check style and formatting
 	$(BIN)/ruff check .

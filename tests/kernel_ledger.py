@@ -38,6 +38,8 @@ class Ledger(TorchDispatchMode):
         if name not in FREE:
             given = {key: value for key, value in (kwargs or {}).items() if key != "out"}
             self.add(name, () if name == "new_zeros" else args, given, result)
+            if name == "sum" and args[0].dtype != result.dtype:
+                self.add("copy before sum", args[0], args[0].new_empty(args[0].shape, dtype=result.dtype))
         return result
 
 

@@ -29,7 +29,7 @@ def builds(request, tmp_path_factory):
     environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
     command = [sys.executable, str(SCRIPT)]
     if request.param == "installed":
-        command.append("--all")
+        command.append("--more")
     elif "NEWER_TRITON" in os.environ:
         environment["PYTHONPATH"] = os.environ["NEWER_TRITON"]
         command += ["sm_80", "gfx942"]

@@ -1,7 +1,8 @@
 """Build every kernel for GPUs that are not there, and print what each build takes, one line of JSON per build.
 
-Usage: python tests/scripts/kernel_builds.py [--all] [TARGET ...], without TRITON_INTERPRET. The launches of real
-calls are recorded instead of run, so that what is built is what would be launched.
+Usage: python tests/scripts/kernel_builds.py [--more | --all] [TARGET ...], without TRITON_INTERPRET. The launches of
+real calls are recorded instead of run, so that what is built is what would be launched. --more adds other types and
+options, as CI does; --all adds pools of more than one chunk too.
 """
 
 import json
@@ -87,7 +88,11 @@ def more_calls() -> None:
     labels = torch.zeros(1, 64 * 64, dtype=torch.uint8)
     cross_entropy(torch.zeros(1, 4096, 150, dtype=torch.float16).transpose(1, 2), labels, **options)
     cross_entropy(torch.zeros(1, 150, 8, 8, dtype=torch.float16), labels, size=(64, 64), align=True, **options)
-    solve.solve(torch.zeros(1, 50_000_000), None, 1.0, 7.0, False, from_logits=True)  # more than one chunk
+
+
+def large_calls() -> None:
+    """Solve a pool of more than one chunk."""
+    solve.solve(torch.zeros(1, 50_000_000), None, 1.0, 7.0, False, from_logits=True)
 
 
 def cross_entropy(logits, target, class_weight=None, smoothing=0.0, predict=False, size=(), align=False) -> None:
@@ -158,7 +163,8 @@ def build(launch_: Launch, target: str) -> dict[str, Any]:
 if __name__ == "__main__":
     targets = [name for name in sys.argv[1:] if name in TARGETS] or list(TARGETS)
     every = [(each, target) for each in launches(main_calls) for target in targets]
-    if "--all" in sys.argv:  # what differs in types and options is built for one target
-        every += [(each, targets[0]) for each in launches(main_calls, more_calls)[len(every) // len(targets) :]]
+    further = {"--more": (more_calls,), "--all": (more_calls, large_calls)}
+    for option in further.keys() & set(sys.argv):  # what differs from the main calls is built for one target
+        every += [(each, targets[0]) for each in launches(main_calls, *further[option])[len(every) // len(targets) :]]
     for each, target in every:
         print(json.dumps(build(each, target)), flush=True)
