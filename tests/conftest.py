@@ -1,5 +1,6 @@
 """The command line, as a test meets it: in this process, and in processes of its own."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -43,6 +44,12 @@ def pytest_collection_modifyitems(items):
         places |= {path: (index + 0.5) / len(some) for index, path in enumerate(some)}
     places[GRIDS] = 0.0
     items.sort(key=lambda item: places[item.path])
+
+
+def pytest_collection_finish():
+    """What was imported stays: no collection of garbage, here or in a forked process, has to look through it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

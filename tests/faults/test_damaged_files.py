@@ -1,5 +1,7 @@
 """Files that a crash left in pieces: each is recognised by name, and the resumed run ends with the undisturbed bits."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -23,15 +25,23 @@ CHECKPOINTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A recipe, and the run that it makes."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    recipe = write_recipe(folder, steps=STEPS, checkpoint_every=5, log_every=1, keep_last=3)
+    train(recipe, folder / "run")
+    return recipe, folder / "run"
+
+
 @pytest.fixture
-def stopped(tmp_path):
+def stopped(undisturbed, tmp_path):
     """A run as a kill leaves it between steps 10 and 12, and the undisturbed one."""
-    recipe = write_recipe(tmp_path, steps=STEPS, checkpoint_every=5, log_every=1, keep_last=3)
-    train(recipe, tmp_path / "undisturbed")
-    train(recipe, tmp_path / "run")
+    recipe, truth = undisturbed
+    shutil.copytree(truth, tmp_path / "run")
     checkpoint_path(tmp_path / "run" / "checkpoints", STEPS).unlink()
     assert steps_in(tmp_path / "run" / "checkpoints")[-1] == 10
-    return recipe, tmp_path / "run", tmp_path / "undisturbed"
+    return recipe, tmp_path / "run", truth
 
 
 def assert_resumes(stopped):
@@ -105,10 +115,11 @@ def test_the_last_line_of_the_metrics(torn, stopped):
     assert_resumes(stopped)
 
 
-def test_a_cache_and_a_checkpoint_that_were_being_written(stopped, tmp_path):
-    for folder in (tmp_path / "cache", stopped[1] / "checkpoints"):
+def test_a_cache_and_a_checkpoint_that_were_being_written(stopped):
+    caches = stopped[0].parent / "cache"
+    for folder in (caches, stopped[1] / "checkpoints"):
         (folder / ".leftover.12345678.partial").write_bytes(b"half")
-    (cache,) = (path for path in (tmp_path / "cache").iterdir() if path.suffix == ".safetensors")
+    (cache,) = (path for path in caches.iterdir() if path.suffix == ".safetensors")
     cache.write_bytes(cache.read_bytes()[:-9])
     assert_resumes(stopped)
     assert not list((stopped[1] / "checkpoints").glob(".*"))

@@ -148,6 +148,15 @@ def without_sync(patch, begin):
     patch.setattr(os, "fsync", syncing)
 
 
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory):
+    """A recipe, and the run that it makes where every file can be written."""
+    folder = tmp_path_factory.mktemp("truth")
+    recipe = write_recipe(folder, steps=STEPS, checkpoint_every=5, validate_every=STEPS, log_every=5)
+    train(recipe, folder / "undisturbed")
+    return recipe, folder / "undisturbed"
+
+
 @pytest.mark.parametrize("fault", [without_room, without_sync])
 @pytest.mark.parametrize(
     ("begin", "named"),
@@ -158,11 +167,9 @@ def without_sync(patch, begin):
         (".00-step", "previews/00-step-0000030.png"),
     ],
 )
-def test_where_no_disk_can_be_mounted(tmp_path, monkeypatch, begin, named, fault):
+def test_where_no_disk_can_be_mounted(truth, tmp_path, monkeypatch, begin, named, fault):
     """The same law, by writers that fail from step 6 on: the file is named, what was saved is whole, and it goes on."""
-    recipe = write_recipe(tmp_path, steps=STEPS, checkpoint_every=5, validate_every=STEPS, log_every=5)
-    train(recipe, tmp_path / "undisturbed")
-    out = tmp_path / "run"
+    (recipe, undisturbed), out = truth, tmp_path / "run"
     with monkeypatch.context() as patch:
         at_step(patch, 6, lambda: fault(patch, begin))
         with pytest.raises(UserError) as caught:
@@ -174,6 +181,6 @@ def test_where_no_disk_can_be_mounted(tmp_path, monkeypatch, begin, named, fault
         assert checkpoint(out, step)["step"] == step
     assert not list(out.rglob(".*.partial"))
     train(recipe, out, resume=True)
-    assert_equal(checkpoint(out, STEPS), checkpoint(tmp_path / "undisturbed", STEPS))
-    assert metrics(out) == metrics(tmp_path / "undisturbed")
+    assert_equal(checkpoint(out, STEPS), checkpoint(undisturbed, STEPS))
+    assert metrics(out) == metrics(undisturbed)
     assert description(out)["status"] == "finished"

@@ -15,8 +15,8 @@ from real_runs import description, outcome, until
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
 from small_data import noise, save, write_folder
 
-HALF = 100
-STEPS = 2 * HALF
+BEFORE = 100
+STEPS = BEFORE + 12
 SLACK = 30
 """Seconds in which a run must have ended: it takes two or three, on a busy machine ten."""
 
@@ -32,7 +32,7 @@ def ended(process):
 
 def test_in_a_validation(tmp_path, launch):
     """What was trained before it is saved; when the disk is back, the run goes on as if nothing had happened."""
-    recipe, out = write_recipe(tmp_path, steps=STEPS, validate_every=HALF, checkpoint_every=STEPS), tmp_path / "run"
+    recipe, out = write_recipe(tmp_path, steps=STEPS, validate_every=BEFORE, checkpoint_every=STEPS), tmp_path / "run"
     image, whole = tmp_path / "data" / "images" / "val" / "001.png", tmp_path / "whole.png"
     shutil.copy(image, whole)
     process = launch("train", recipe, "--out", out)
@@ -42,8 +42,8 @@ def test_in_a_validation(tmp_path, launch):
         process.send_signal(signal.SIGTERM)
         code, output = ended(process)
     assert code == 143, output
-    assert f"stopped at step {HALF}; resume with: losspool train" in output
-    assert (description(out)["status"], checkpoint(out, HALF)["validated"]) == ("stopped", 0)
+    assert f"stopped at step {BEFORE}; resume with: losspool train" in output
+    assert (description(out)["status"], checkpoint(out, BEFORE)["validated"]) == ("stopped", 0)
     shutil.move(whole, image)
     train(recipe, out, resume=True)
     train(recipe, tmp_path / "undisturbed")

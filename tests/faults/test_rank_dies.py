@@ -11,10 +11,11 @@ from real_runs import Processes, kill, outcome, ranks, until
 from runs_for_tests import assert_equal, checkpoint, metrics, write_recipe
 
 STEPS, EVERY = 60, 5
+OPTIONS = ("method=lmp",)
 
 
 def start(torchrun, recipe, folder):
-    return torchrun("train", recipe, "method=lmp", "--out", folder, "--resume", restarts=2)
+    return torchrun("train", recipe, *OPTIONS, "--out", folder, "--resume", restarts=2)
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +23,8 @@ def undisturbed(tmp_path_factory):
     """A recipe, and the run that it makes where nobody dies."""
     folder = tmp_path_factory.mktemp("truth")
     recipe = write_recipe(folder, steps=STEPS, checkpoint_every=EVERY, validate_every=30, log_every=1, previews=0)
-    with Processes() as processes:
-        code, output = outcome(start(processes.torchrun, recipe, folder / "undisturbed"))
+    with Processes() as processes:  # forked: the launcher must not matter, and torchrun's ranks import for seconds
+        code, output = outcome(processes.launch("train", recipe, *OPTIONS, "--out", folder / "undisturbed", ranks=2))
     assert code == 0, output
     return recipe, folder / "undisturbed"
 
@@ -54,7 +55,7 @@ def test_either_rank_is_killed_and_both_restarted(undisturbed, torchrun, tmp_pat
     assert not process.family()
 
 
-def test_two_ranks_stop_and_resume_together(undisturbed, torchrun, tmp_path):
+def test_two_ranks_stop_and_resume_together(undisturbed, torchrun, launch, tmp_path):
     (recipe, truth), out = undisturbed, tmp_path / "stopped"
     process = start(torchrun, recipe, out)
     reach(process, out, EVERY)
@@ -62,7 +63,7 @@ def test_two_ranks_stop_and_resume_together(undisturbed, torchrun, tmp_path):
     code, output = outcome(process)
     assert code != 0
     assert "stopped at step" in output
-    code, output = outcome(start(torchrun, recipe, out))
+    code, output = outcome(launch("train", recipe, *OPTIONS, "--out", out, "--resume", ranks=2))
     assert code == 0, output
     assert_same_end(out, truth)
     # BatchNorm was trained apart on the two ranks: the score must be that of the network in the checkpoint.

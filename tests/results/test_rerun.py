@@ -31,6 +31,7 @@ def test_the_first_steps_of_a_published_run(tmp_path, monkeypatch):
     (found,) = caught.value.args
     expected = json.loads((stored / "metrics.jsonl").read_text().splitlines()[0])
     assert found["step"] == expected["step"] == 10
-    # To the last digit on the same processor; another one sums in another order, and ten steps enlarge that.
+    # To the last digit on the same processor; another one sums in another order, and ten steps enlarge that, most of
+    # all in the IoU of a class that is just being learnt.
     for key in ("loss", "alpha", "saturated", "lr", "miou", "mass", "iou", "probabilities"):
-        assert found[key] == pytest.approx(expected[key], rel=3e-2, abs=5e-3), key
+        assert found[key] == pytest.approx(expected[key], rel=3e-2, abs=2e-2 if key == "iou" else 5e-3), key

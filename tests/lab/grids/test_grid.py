@@ -227,20 +227,17 @@ def test_whatever_goes_wrong_in_a_worker_is_an_outcome(tmp_path, monkeypatch):
     assert outcome.message == "cannot be started (something else)"
 
 
-def test_a_log_of_names_that_are_no_text(tmp_path):
-    assert run_task(task(tmp_path, ("evaluate", os.fsdecode(b"no\xff")))).code == 2
-    assert b"no\xff" in (tmp_path / "logs" / "t.log").read_bytes()
-
-
 def task(tmp_path, *commands, threads=1):
     return Task("t", commands, tmp_path / "logs" / "t.log", tmp_path, tmp_path / "stop", threads)
 
 
-def test_a_task_ends_at_its_first_failing_command(tmp_path):
-    outcome = run_task(task(tmp_path, ("evaluate", "nowhere"), ("train", "--help")))
+def test_a_task_ends_at_its_first_failing_command_even_if_its_name_is_no_text(tmp_path):
+    outcome = run_task(task(tmp_path, ("evaluate", os.fsdecode(b"no\xffwhere")), ("train", "--help")))
     assert outcome.code == 2
-    assert outcome.message.startswith("error: nowhere")
-    assert "losspool train" not in (tmp_path / "logs" / "t.log").read_text()
+    assert outcome.message.startswith("error: no")
+    log = (tmp_path / "logs" / "t.log").read_bytes()
+    assert b"no\xffwhere" in log
+    assert b"losspool train" not in log
 
 
 def test_a_task_that_was_stopped_starts_nothing(tmp_path):
@@ -266,7 +263,9 @@ def test_threads_and_gpus_are_shared_out(given, gpus, tmp_path, monkeypatch):
     monkeypatch.setattr("losspool.lab.grids.tasks.subprocess.Popen", record)
     local = LocalExecutor(2, gpus=2)
     local.start([task(tmp_path, ("train",), threads=3) for _ in range(2)])
-    outcomes = [outcome for _ in range(2) for outcome in local.ended(5)]
+    outcomes = list(local.ended(5))
+    if len(outcomes) < 2:  # else there is nothing to wait for
+        outcomes += local.ended(5)
     local.stop()
     assert sorted(seen) == [("3", gpu) for gpu in gpus]
     assert {outcome.message for outcome in outcomes} == {"cannot be started (no more processes)"}

@@ -1,39 +1,54 @@
 """Grids that really run, in processes of their own: skipped, resumed, killed, failing, and through Ray."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import yaml
 
+from real_runs import ForkedProcess, Processes, outcome
 from runs_for_tests import metrics, write_recipe
 
-TESTS = Path(__file__).parents[2]
 STEPS = 100
 
 
-def write_grid(folder: Path, runs, **content) -> Path:
-    write_recipe(folder, steps=STEPS, log_every=2, validate_every=50, checkpoint_every=25, keep_steps=[50, STEPS])
+def write_grid(folder: Path, runs, steps: int = STEPS, **content) -> Path:
+    half = steps // 2
+    write_recipe(
+        folder, steps=steps, log_every=2, validate_every=half, checkpoint_every=half // 2, keep_steps=[half, steps]
+    )
     path = folder / "grid.yaml"
     path.write_text(yaml.safe_dump({"recipe": "tiny.yaml", "runs": runs, "baseline": "base", **content}))
     return path
 
 
-def start(grid: Path, out: Path, *options) -> subprocess.Popen:
-    words = [sys.executable, "-m", "losspool", "lab", "run", str(grid), "--out", str(out), "--threads", "1", *options]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "COLUMNS": "120"}
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+class Runner:
+    """``losspool lab run`` in a process of its own, which starts those of the runs as it does for a user."""
+
+    def __init__(self, processes: Processes, grid: Path, out: Path, *options) -> None:
+        self._errors = grid.with_name(f"{out.name}.errors")
+        words = ("lab", "run", grid, "--out", out, "--threads", "1", *options)
+        with open(self._errors, "w") as errors:
+            self.process: ForkedProcess = processes.launch(*words, errors=errors, COLUMNS="120")
+
+    def outcome(self) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error."""
+        code, output = outcome(self.process, 300)
+        return code, output, self._errors.read_text()
 
 
 def run(grid: Path, out: Path, *options) -> tuple[int, str, str]:
-    process = start(grid, out, *options)
-    output, error = process.communicate(timeout=300)
-    return process.returncode, output, error
+    with Processes() as processes:
+        return Runner(processes, grid, out, *options).outcome()
+
+
+@pytest.fixture
+def start():
+    """Starts a runner; nothing of it outlives the test."""
+    with Processes() as processes:
+        yield lambda *arguments: Runner(processes, *arguments)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -109,12 +124,12 @@ def test_only_what_is_missing_is_run_again(grid, undisturbed):
     assert (out / "logs" / "lmp-s0.log").read_bytes() == log
 
 
-def test_interrupted_then_killed_then_finished_by_ray(grid, undisturbed):
+def test_interrupted_then_killed_then_finished_by_ray(grid, undisturbed, start):
     """Whatever ended it and whichever executor goes on, the tables, figures and metrics are the same."""
     pytest.importorskip("ray")
     out = grid.parent / "disturbed"
-    interrupt(grid, out)
-    kill(grid, out)
+    interrupt(start, grid, out)
+    kill(start, grid, out)
     steps = [json.loads(path.read_text()).get("step", 0) for path in (out / "runs").glob("*/run.json")]
     assert any(step < STEPS for step in steps), "it was killed too late to show anything"
     code, _, error = run(grid, out, "--executor", "ray")
@@ -123,13 +138,13 @@ def test_interrupted_then_killed_then_finished_by_ray(grid, undisturbed):
     assert_same(undisturbed[0], out)
 
 
-def interrupt(grid, out):
+def interrupt(start, grid, out):
     """Ctrl-C stops all runs and says how to go on."""
     runner = start(grid, out)
     wait_for(lambda: written(out))
-    runner.send_signal(signal.SIGINT)
-    output, error = runner.communicate(timeout=60)
-    assert runner.returncode == 130
+    runner.process.send_signal(signal.SIGINT)
+    code, output, error = runner.outcome()
+    assert code == 130
     assert output == ""
     assert "run the same command again to resume" in error
     assert "Traceback" not in error
@@ -137,13 +152,13 @@ def interrupt(grid, out):
     assert not (out / "tables").exists()
 
 
-def kill(grid, out):
+def kill(start, grid, out):
     """The runner dies at once; its runs notice, save and end."""
     before = written(out)
     runner = start(grid, out, "--jobs", "2")
     wait_for(lambda: written(out) > before)
-    runner.send_signal(signal.SIGKILL)
-    runner.communicate()
+    runner.process.kill()
+    runner.process.wait()
     wait_for(lambda: not processes_of(out))
 
 
@@ -152,14 +167,14 @@ def written(out):
     return sum(path.stat().st_size for path in (out / "runs").glob("*/metrics.jsonl"))
 
 
-def test_ray_is_interrupted_in_good_order(grid, undisturbed):
+def test_ray_is_interrupted_in_good_order(grid, start):
     pytest.importorskip("ray")
     out = grid.parent / "ray-interrupted"
     runner = start(grid, out, "--executor", "ray", "train.steps=5000")
     wait_for(lambda: written(out))
-    runner.send_signal(signal.SIGINT)
-    _, error = runner.communicate(timeout=120)
-    assert runner.returncode == 130, error
+    runner.process.send_signal(signal.SIGINT)
+    code, _, error = runner.outcome()
+    assert code == 130, error
     wait_for(lambda: not processes_of(out))
     saved = [json.loads(path.read_text())["status"] for path in (out / "runs").glob("*/run.json")]
     assert "stopped" in saved
@@ -167,7 +182,7 @@ def test_ray_is_interrupted_in_good_order(grid, undisturbed):
 
 
 def test_a_failing_run_stops_no_other_and_is_named(tmp_path):
-    grid = write_grid(tmp_path, [{"method": "base"}, {"method": "lmp", "train.lr": [1e30, 0.02]}])
+    grid = write_grid(tmp_path, [{"method": "base"}, {"method": "lmp", "train.lr": [1e30, 0.02]}], steps=8)
     out = tmp_path / "out"
     code, _, error = run(grid, out, "--jobs", "2")
     assert code == 1
