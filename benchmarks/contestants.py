@@ -58,7 +58,8 @@ def sorting_step(pools: int, pixels: int) -> Callable[[], object]:
 
 
 def ours(input: Tensor, target: Tensor) -> Tensor:
-    return losspool.cross_entropy(input, target, p=P, m=M, ignore_index=VOID)
+    scope = "image" if input.ndim > 2 else "batch"
+    return losspool.cross_entropy(input, target, p=P, m=M, ignore_index=VOID, scope=scope)
 
 
 def ours_upsampled(input: Tensor, target: Tensor) -> Tensor:

@@ -42,6 +42,10 @@ class Ledger(TorchDispatchMode):
             self.bytes += sum(
                 leaf.numel() * leaf.element_size() for leaf in inputs + outputs if isinstance(leaf, Tensor)
             )
+            if function.name().startswith("aten::sum") and args[0].dtype != result.dtype:
+                # Torch sums a copy in the dtype of the result.
+                self.launches += 1
+                self.bytes += args[0].numel() * (args[0].element_size() + 2 * result.element_size())
         return result
 
 
