@@ -1,8 +1,9 @@
 """Pooled cross-entropy, from logits to scalar, in one autograd function.
 
-``F.cross_entropy`` keeps the log-probabilities of every pixel and class for the backward pass.
-Here no buffer of that size outlives a block of pixels: the forward pass keeps a few numbers per
-pixel, and the backward pass computes the softmax from them while it writes the gradient.
+``F.cross_entropy`` writes the log-probabilities of every pixel and class, a gradient of them, and the
+gradient of the logits. Here the forward pass writes the exponentials of the softmax, and the backward
+pass turns them into the gradient in place. Where the logits are upsampled or have half precision, no
+buffer of that size outlives a block of pixels: the backward pass computes the exponentials again.
 
 Under ``torch.compile`` a version without blocks runs instead, because the compiler fuses the
 operations on the whole tensor.
@@ -90,10 +91,12 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
         setting: Setting,
         predict: bool,
     ) -> Result:
-        read = _read_losses(_source(logits, enlargement), target, class_weight, pixel, predict)
+        source = _source(logits, enlargement)
+        ctx.exponentials = source.new_exponentials() if ctx.needs_input_grad[0] else None
+        read = _read_losses(source, target, class_weight, pixel, predict, ctx.exponentials)
         pooled = pool(read.losses if setting.per_image else read.losses.view(1, -1), setting)
         loss, factor = combine(pooled, setting)
-        ctx.save_for_backward(logits, target, pooled.weights, factor, class_weight, read.peaks, read.sums)
+        ctx.save_for_backward(logits, target, pooled.weights, factor, class_weight, read.sums)
         ctx.pixel, ctx.enlargement, ctx.clean = pixel, enlargement, read.clean
         return _finish(ctx, loss, pooled, read.prediction)
 
@@ -102,12 +105,14 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         if grad is None:
             return (None,) * 7
-        logits, target, weights, factor, class_weight, peaks, sums = ctx.saved_tensors
+        logits, target, weights, factor, class_weight, sums = ctx.saved_tensors
         pixel, clean, classes = ctx.pixel, ctx.clean, logits.shape[1]
         source = _source(logits, ctx.enlargement)
         scale = (grad * factor).to(weights.dtype).unsqueeze(1)  # (R, 1)
         weights = weights.view(target.shape)
-        result = source.new_gradient()
+        # They become the gradient. A second backward pass, with retain_graph=True, computes them again.
+        exponentials, ctx.exponentials = ctx.exponentials, None
+        result = source.new_gradient() if exponentials is None else exponentials
 
         def start() -> Callable[[list[Place]], Part]:
             buffer = source.buffer()
@@ -116,14 +121,16 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
                 part = source.new_part(job, result)
                 for place in job:
                     spot = place[:2]
-                    block, memory = source.read(place, buffer, part)
                     labels = target[spot].long()
                     factors = weights[spot] * (scale if scale.shape[0] == 1 else scale[place.images])
                     hard, soft, total = _shares(factors, labels, class_weight, pixel=pixel, classes=classes)
-                    peak = block.amax(1) if peaks is None else peaks[spot]
-                    gradient = torch.sub(block, peak.unsqueeze(1), out=memory).exp_()
-                    exponentials = (gradient.sum(1) if sums is None else sums[spot]).unsqueeze(1)
-                    gradient.mul_(total / exponentials)  # total·softmax
+                    if exponentials is None:
+                        block, memory = source.read(place, buffer, part)
+                        gradient = torch.sub(block, block.amax(1, keepdim=True), out=memory).exp_()
+                    else:
+                        gradient = exponentials[place.images, :, place.pixels]
+                    divisor = gradient.sum(1) if sums is None else sums[spot]
+                    gradient.mul_(total / divisor.unsqueeze(1))  # total·softmax
                     # Void pixels may have any class: their share is 0.
                     gradient.scatter_add_(1, labels.clamp(0, classes - 1).unsqueeze(1), hard.neg())
                     if soft is not None:
@@ -196,22 +203,27 @@ class Read(NamedTuple):
     """What the forward pass finds in the logits, in the shape of the labels."""
 
     losses: Tensor  # -1 if void
-    peaks: Tensor | None  # of each pixel's logits, if the source keeps them
-    sums: Tensor | None  # Σ exp(logit - peak), likewise
+    sums: Tensor | None  # Σ exp(logit - peak), if the source keeps them
     prediction: Tensor | None  # the arg-max class, if requested
     clean: bool  # whether no sum is NaN
 
 
 def _read_losses(
-    source: FullLogits | CoarseLogits, target: Tensor, class_weight: Tensor | None, pixel: PixelLoss, predict: bool
+    source: FullLogits | CoarseLogits,
+    target: Tensor,
+    class_weight: Tensor | None,
+    pixel: PixelLoss,
+    predict: bool,
+    exponentials: Tensor | None,
 ) -> Read:
-    """Compute each pixel's loss.
+    """Compute each pixel's loss, and fill ``exponentials``, exp(logit - peak), if given.
 
     A void pixel's logits may hold any value. If one is NaN, so is the softmax, and multiplying it
     by 0 in the backward pass does not give 0.
     """
     losses = torch.empty(target.shape, dtype=source.buffer().dtype, device=target.device)
-    peaks, sums = (torch.empty_like(losses) if source.keeps_softmax_terms else None for _ in range(2))
+    sums = torch.empty_like(losses) if source.keeps_sums else None
+    kept = None if exponentials is None else Part(exponentials)
     prediction = torch.empty_like(target, dtype=torch.int64) if predict else None
     look = host.host_may_look(target)
     divide = _void_and_indices if look else _void_and_indices_unseen
@@ -223,29 +235,29 @@ def _read_losses(
             clean = look
             for place in job:
                 spot = place[:2]
-                block, memory = source.read(place, buffer)
+                block, memory = source.read(place, buffer, kept)
                 if prediction is None:
                     peak = torch.amax(block, 1)
                 else:
                     peak, prediction[spot] = block.max(1)  # several times faster than argmax
                 labels = target[spot].long()
                 void, indices = divide(labels, pixel, block.shape[1])
-                found, exponentials = _pixel_losses(block, peak, indices, class_weight, pixel, memory)
+                found, total = _pixel_losses(block, peak, indices, class_weight, pixel, memory)
                 finite = look and math.isfinite(float(found.sum()))
                 if void is not None and finite:
                     found.mul_(1.0 - void).sub_(void)
                 elif void is not None:
                     found.masked_fill_(void > 0, -1.0)
                 losses[spot] = found
-                if peaks is not None and sums is not None:
-                    peaks[spot], sums[spot] = peak, exponentials
-                clean = clean and (finite or not math.isnan(float(exponentials.sum())))
+                if sums is not None:
+                    sums[spot] = total
+                clean = clean and (finite or not math.isnan(float(total.sum())))
             return clean
 
         return run
 
     clean = spread(start, source.jobs(), source.size if look else 0)
-    return Read(losses, peaks, sums, prediction, all(clean) and look)
+    return Read(losses, sums, prediction, all(clean) and look)
 
 
 def _source(logits: Tensor, enlargement: Enlargement | None) -> FullLogits | CoarseLogits:

@@ -56,8 +56,8 @@ class Buffer:
 class FullLogits:
     """Full-size logits (B, C, N)."""
 
-    # The backward pass reads the logits again, and these two floats per pixel save it most of the softmax.
-    keeps_softmax_terms = True
+    keeps_sums = True
+    """Whether to keep each pixel's Σ exp(logit - peak) for the backward pass."""
 
     def __init__(self, logits: Tensor) -> None:
         self._logits = logits
@@ -91,6 +91,10 @@ class FullLogits:
     def new_gradient(self) -> Tensor:
         return torch.empty_like(self._logits)
 
+    def new_exponentials(self) -> Tensor | None:
+        """Return memory that can become the gradient, or None if that has another dtype than the exponentials."""
+        return self.new_gradient() if self._logits.dtype == working_dtype(self._logits) else None
+
     def new_part(self, job: list[Place], gradient: Tensor) -> Part:
         """Return the memory to which a job writes its part of the gradient."""
         return Part(gradient)
@@ -115,8 +119,7 @@ class CoarseLogits:
     cuts a cell (default: all h and w). It requires ``align_corners=False``.
     """
 
-    # At full size they would take as much memory as everything else together.
-    keeps_softmax_terms = False
+    keeps_sums = False  # they would take as much memory as everything else together
 
     def __init__(
         self,
@@ -186,6 +189,9 @@ class CoarseLogits:
 
     def new_gradient(self) -> Tensor:
         return torch.zeros_like(self._logits, dtype=self._dtype)
+
+    def new_exponentials(self) -> None:
+        """They would have the size of the image."""
 
     def new_part(self, job: list[Place], gradient: Tensor) -> Part:
         """Return the memory for the gradient of the coarse rows under a job."""
