@@ -76,7 +76,7 @@ def draw(
     colors = ScalarMappable(Normalize(0, top), COLORMAP)
     scale = figure.colorbar(colors, ax=list(panels.flat), location="bottom", fraction=0.03, aspect=60, pad=0.01)
     scale.ax.tick_params(labelsize=_SMALL)
-    about = f"weight by loss max-pooling (p = {loss.p:g}, m = {loss.m}), 1 in the plain mean; void is black"
+    about = f"weight by loss max-pooling (p = {loss.norm:g}, m = {loss.m}), 1 in the plain mean; void is black"
     scale.set_label(about, fontsize=_SMALL)
     return figure
 
@@ -104,9 +104,10 @@ def make(runs: Sequence[Path], checkpoints: Sequence[str], split: str, names: Se
             raise UserError(
                 f"two networks would both be called {title!r}: name runs of different methods, and other steps"
             )
-    maps = {title: weigh(each, last.config.loss, shown) for title, each in zip(titles, networks, strict=True)}
+    loss = last.config.loss.at(last.step)
+    maps = {title: weigh(each, loss, shown) for title, each in zip(titles, networks, strict=True)}
     with styled():
-        figure = draw(shown, dataset, maps, last.config.loss)
+        figure = draw(shown, dataset, maps, loss)
         return save_figure(figure, out.with_suffix(""), out.suffix)
 
 

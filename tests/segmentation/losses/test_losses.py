@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from loss_batches import index_of, small_index
 from losspool import reference
-from losspool.segmentation.data.indexing import ClassIndex
 from losspool.segmentation.losses import LOSSES, Criterion, LossConfig
 
 CLASSES = 5
@@ -55,9 +55,8 @@ def test_with_a_stride_labels_end_within_the_last_cells(batch, name):
     """5×6 cells of 4×4 pixels, of which 19×23 are there: what a deconvolution of stride 4 gives, cut to size."""
     logits, labels, _ = batch
     full = F.interpolate(logits, (20, 24), mode="bilinear", align_corners=False)[:, :, :19, :23]
-    weights = np.linspace(0.5, 2, CLASSES) if name == "median_frequency" else None
-    result = Criterion(LossConfig(name), weights, stride=4)(logits, labels, [1, 2])
-    expected = Criterion(LossConfig(name), weights)(full, labels, [1, 2])
+    result = Criterion(LossConfig(name), index_of(5), stride=4)(logits, labels, [1, 2])
+    expected = Criterion(LossConfig(name), index_of(5))(full, labels, [1, 2])
     check(result, expected.loss, logits)
     assert torch.equal(result.prediction, full.argmax(1))
     torch.testing.assert_close(result.weights, expected.weights, rtol=1e-4, atol=1e-7)
@@ -82,8 +81,8 @@ def test_lmp_is_the_papers(batch):
 @pytest.mark.parametrize("name", ["inverse_frequency", "median_frequency"])
 def test_weighted_losses(batch, name):
     logits, labels, full = batch
-    weights = np.array([0.5, 1, 2, 4, 0])
-    result = Criterion(LossConfig(name), weights)(logits, labels)
+    weights = LOSSES[name].class_weights(index_of(5))
+    result = Criterion(LossConfig(name), index_of(5))(logits, labels)
     factors = torch.tensor(weights, dtype=torch.float32)[labels.long().clamp(max=4)]
     check(result, per_image_mean(factors * entropies(full, labels), labels), logits)
     total = sum(factors[image][labels[image] != 255].mean() for image in (0, 1))
@@ -139,13 +138,6 @@ def test_random_pixels_of_a_number_and_of_nothing():
     labels[0, 0] = 1
     assert (random_pixels(labels, "2px", [0, 1]) != 255).sum() == 2
     assert (random_pixels(labels, "100px", [0, 1]) != 255).sum() == 3
-
-
-def small_index():
-    """Two images of 10×10 and 10×20 pixels; class 2 is nowhere."""
-    pixels = np.array([[80, 20, 0, 0], [100, 0, 0, 50]])
-    sizes = np.array([[10, 10], [10, 20]])
-    return ClassIndex(pixels, sizes, np.zeros(9, np.int64), np.zeros((0, 2), np.int32))
 
 
 def test_inverse_frequency_weights():

@@ -200,6 +200,8 @@ def step_label(step: int) -> str:
 def sweep_score(config: Config, setting: str) -> Spread | None:
     """What the paper prints for a run in a sweep of this setting; None where data or loss differ from the paper's."""
     row: Sequence[float] | None = None
+    if isinstance(config.loss.p, dict) or isinstance(config.loss.m, dict):
+        return None
     if config.data.name == "cityscapes" and config.method == "base_plus":
         row = TABLE1_BASE[3:]
     elif config.data.name == "cityscapes" and config.method == "lmp":

@@ -38,7 +38,9 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
     merge(Config, values, stated.get("methods", {}).get(method, {}))
     for key, value in chosen:
         put(Config, values, key, value)
-    return validate(Config, values)
+    config = validate(Config, values)
+    config.loss.check_terms()  # only now: a recipe may state the terms, and a method the name
+    return config
 
 
 def dump_config(config: Config) -> str:

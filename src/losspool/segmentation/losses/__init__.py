@@ -1,7 +1,7 @@
-"""Losses by name, computed on coarse logits."""
+"""Losses by name, alone and combined, computed on coarse logits."""
 
-from losspool.segmentation.losses.criterion import Criterion, LossResult
+from losspool.segmentation.losses.criterion import Criterion, LossResult, needs_index
 from losspool.segmentation.losses.settings import LossConfig, parse_m
 from losspool.segmentation.losses.table import LOSSES, Loss, loss_named
 
-__all__ = ["LOSSES", "Criterion", "Loss", "LossConfig", "LossResult", "loss_named", "parse_m"]
+__all__ = ["LOSSES", "Criterion", "Loss", "LossConfig", "LossResult", "loss_named", "needs_index", "parse_m"]

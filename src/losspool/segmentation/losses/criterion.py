@@ -1,4 +1,4 @@
-"""Any loss of the table on coarse logits: its value, the prediction and the weight of every pixel."""
+"""The configured loss on coarse logits: its value, the prediction and the weight of every pixel."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import losspool
-from losspool.segmentation.base import UserError, first_line, out_of_memory
-from losspool.segmentation.data import IGNORE
+from losspool.segmentation.base import UserError
+from losspool.segmentation.data import ClassIndex
+from losspool.segmentation.losses.class_weights import logit_offsets
 from losspool.segmentation.losses.settings import LossConfig
-from losspool.segmentation.losses.table import PLAIN_MEAN, loss_named
-from losspool.segmentation.models import ALIGN_CORNERS, covered, enlarge
+from losspool.segmentation.losses.table import loss_named
+from losspool.segmentation.losses.term import Batch, Term, index_for, wide
 
 
 @dataclass
@@ -26,90 +24,65 @@ class LossResult:
 
     loss: Tensor
     prediction: Tensor
-    """(B, H, W): the arg-max of the logits at label resolution."""
+    """(B, H, W): the arg-max of the logits at label resolution, without logit adjustment."""
     weights: Tensor
-    """(B, H, W): the weight of each pixel's cross-entropy in the loss, including class weights and pixel factors."""
+    """(B, H, W): the weight of each pixel's cross-entropy in the loss, including class weights and pixel factors. Terms
+    such as Dice, which are not sums over pixels, add nothing."""
     stats: losspool.PoolingStats
-    """α, and the numbers of valid and saturated pixels."""
+    """α, and the numbers of valid and saturated pixels, of the term ``loss.name``."""
 
 
 class Criterion(nn.Module):
     """Computes the configured loss from coarse logits (B, C, h, w) and labels (B, H, W)."""
 
-    class_weights: Tensor | None
+    offsets: Tensor | None
 
-    def __init__(
-        self, settings: LossConfig, class_weights: NDArray[np.float64] | None = None, stride: int | None = None
-    ) -> None:
-        """``class_weights`` are None for losses without them. ``stride`` is the network's; see ``models.enlarge``."""
+    def __init__(self, settings: LossConfig, index: ClassIndex | None = None, stride: int | None = None) -> None:
+        """``index``, of the training data, may be None for losses that do not use class frequencies; see
+        :func:`needs_index`. ``stride`` is the network's; see ``models.enlarge``."""
         super().__init__()
+        settings.check_terms()
         self._settings, self._stride = settings, stride
-        self._loss = loss_named(settings.name)
-        weights = None if class_weights is None else torch.from_numpy(class_weights).float()
-        self.register_buffer("class_weights", weights, persistent=False)
+        self._terms = nn.ModuleList(Term(name, settings, index) for name in settings.weighted)
+        if settings.class_weights != "none" and all(cast(Term, term).loss.region_loss for term in self._terms):
+            raise UserError(
+                f"loss.class_weights weight pixels, and {', '.join(settings.weighted)} have no loss per pixel; "
+                f"leave it at none, or add a term such as cross_entropy"
+            )
+        offsets = None
+        if settings.logit_adjustment:
+            offsets = torch.from_numpy(logit_offsets(settings, index_for("loss.logit_adjustment", index))).float()
+        self.register_buffer("offsets", offsets, persistent=False)
 
     @property
     def pools(self) -> bool:
         """Whether the loss has an α."""
-        return self._loss.pooling is not None
+        return loss_named(self._settings.name).pooling is not None
 
-    def forward(self, logits: Tensor, labels: Tensor, seeds: Sequence[int] = ()) -> LossResult:
-        """``seeds``, one per image, are for losses that sample pixels."""
-        keep = self._loss.keep_pixels
-        target = labels if keep is None else keep(labels, self._settings, seeds)
-        p, m = PLAIN_MEAN if self._loss.pooling is None else self._loss.pooling(self._settings)
-        if self._loss.pixel_loss is None:
-            return self._cross_entropy(logits, target, p, m)
-        full = enlarge(logits.float(), (labels.shape[1], labels.shape[2]), self._stride)
-        losses = self._pixel_losses(full, target)
-        if self.class_weights is not None:
-            losses = losses * self._weight_of(target)
-        stats = losspool.PoolingStats()
-        loss = losspool.max_pool(losses, p=p, m=m, mask=target != IGNORE, scope=self._settings.scope, stats=stats)
-        entropy = F.cross_entropy(full.detach(), target.long(), ignore_index=IGNORE, reduction="none")
-        factor = torch.where(entropy > 0, losses.detach() / entropy, 0.0)
-        return LossResult(loss, full.detach().argmax(1), cast(Tensor, stats.weights) * factor, stats)
-
-    def _cross_entropy(self, logits: Tensor, target: Tensor, p: float, m: float | int) -> LossResult:
-        height, width = target.shape[1:]
-        bottom, right = covered(logits, (height, width), self._stride)
-        stats = losspool.PoolingStats()
-        loss = losspool.upsampled_cross_entropy(
-            logits,
-            F.pad(target, (0, right - width, 0, bottom - height), value=IGNORE),
-            p=p,
-            m=m,
-            weight=self.class_weights,
-            ignore_index=IGNORE,
-            label_smoothing=self._settings.label_smoothing,
-            scope=self._settings.scope,
-            stats=stats,
-            align_corners=ALIGN_CORNERS,
+    def forward(self, logits: Tensor, labels: Tensor, seeds: Sequence[int] = (), step: int | None = None) -> LossResult:
+        """``seeds``, one per image, are for losses that sample pixels; ``step``, from 0, for schedules."""
+        settings = self._settings.at(step)
+        # Bilinear weights sum to 1, so a constant per class can be added before the enlargement.
+        adjusted = logits if self.offsets is None else wide(logits) + self.offsets[:, None, None]
+        batch = Batch(adjusted, labels, self._stride)
+        found = {name: term(batch, settings, seeds) for name, term in zip(settings.weighted, self._terms, strict=True)}
+        return LossResult(
+            torch.stack([weight * found[name].loss for name, weight in settings.weighted.items()]).sum(),
+            self._prediction(logits, batch, [each.stats.prediction for each in found.values()]),
+            torch.stack([weight * found[name].weights for name, weight in settings.weighted.items()]).sum(0),
+            found[settings.name].stats,
         )
-        weights = cast(Tensor, stats.weights)[:, :height, :width]
-        if self.class_weights is not None:
-            weights = weights * self._weight_of(target)
-        return LossResult(loss, cast(Tensor, stats.prediction)[:, :height, :width], weights, stats)
 
-    def _pixel_losses(self, logits: Tensor, target: Tensor) -> Tensor:
-        """(B, H, W). The loss may be another package's: mistakes in it become one sentence."""
-        assert self._loss.pixel_loss is not None
-        name, valid = self._settings.name, target != IGNORE
-        try:
-            losses = self._loss.pixel_loss(logits, target, self._settings)
-        except Exception as error:  # another package's code may raise anything
-            if out_of_memory(error):
-                raise
-            raise UserError(f"loss {name!r} raised {type(error).__name__}: {first_line(error)}") from error
-        if not isinstance(losses, Tensor) or losses.shape != target.shape:
-            got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-            raise UserError(f"loss {name!r} must return a loss per pixel of shape {tuple(target.shape)}, got {got}")
-        negative = losses.detach()[(losses < 0) & valid] if target.device.type == "cpu" else losses.new_empty(0)
-        if len(negative):
-            raise UserError(f"loss {name!r} must not be negative, got {float(negative[0])!r}")
-        return losses
+    def _prediction(self, logits: Tensor, batch: Batch, known: Sequence[Tensor | None]) -> Tensor:
+        """The arg-max. A term on the cross-entropy knows it already, except where the logits are adjusted."""
+        if self.offsets is not None:
+            batch = Batch(logits.detach(), batch.labels, self._stride)
+            known = ()
+        found = next((each for each in known if each is not None), None)
+        return batch.full.detach().argmax(1) if found is None else found
 
-    def _weight_of(self, labels: Tensor) -> Tensor:
-        """(B, H, W): the class weight of every pixel; arbitrary for void pixels."""
-        weights = cast(Tensor, self.class_weights)
-        return weights[labels.long().clamp(max=len(weights) - 1)]
+
+def needs_index(settings: LossConfig) -> bool:
+    """Whether the loss uses class frequencies of the training data."""
+    own = any(loss_named(name).class_weights for name in settings.weighted)
+    return own or settings.class_weights != "none" or settings.logit_adjustment > 0

@@ -1,8 +1,8 @@
 """The table of losses by name. To add a loss, add an entry.
 
-Every loss pools per-pixel losses: p = ∞ is the plain mean, p = 1 the mean of the hardest pixels. All of them therefore
+Every loss of pixels pools them: p = ∞ is the plain mean, p = 1 the mean of the hardest pixels. All of them therefore
 share one exact, strip-wise implementation and the same ``scope``. An entry states only what differs from the plain
-mean.
+mean. Losses of regions have a function of their own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from torch import Tensor
 
 from losspool.segmentation.base import UserError, import_by_path, is_import_path
 from losspool.segmentation.data import IGNORE, ClassIndex
+from losspool.segmentation.losses.class_weights import inverse_frequency, median_frequency
+from losspool.segmentation.losses.region import dice_loss, lovasz_loss
 
 if TYPE_CHECKING:
     from losspool.segmentation.losses.settings import LossConfig
@@ -38,26 +40,11 @@ class Loss:
     void pixels are ignored. It needs logits at full resolution, which costs memory."""
     keep_pixels: Callable[[Tensor, LossConfig, Sequence[int]], Tensor] | None = None
     """Maps labels (B, H, W) and one seed per image to labels in which the pixels not trained on are void."""
-
-
-def inverse_frequency(index: ClassIndex) -> NDArray[np.float64]:
-    """1/(C · share of the valid pixels), so that the mean weight of a pixel is 1; 0 for classes not in the data."""
-    pixels = index.pixels.sum(0).astype(np.float64)
-    present = pixels > 0
-    frequency = pixels / pixels.sum() * present.sum()
-    return np.divide(1.0, frequency, out=np.zeros_like(pixels), where=present)
-
-
-def median_frequency(index: ClassIndex) -> NDArray[np.float64]:
-    """Median frequency divided by the class's frequency (Eigen and Fergus, 2015); 0 for classes not in the data.
-
-    A class's frequency is its number of pixels divided by all pixels of the images that contain the class.
-    """
-    pixels = index.pixels.sum(0).astype(np.float64)
-    present = pixels > 0
-    area = ((index.pixels > 0) * index.sizes.prod(1)[:, None]).sum(0)
-    frequency = np.divide(pixels, area, out=np.zeros_like(pixels), where=present)
-    return np.divide(np.median(frequency[present]), frequency, out=np.zeros_like(pixels), where=present)
+    keep_hard: Callable[[Tensor, Tensor, LossConfig], Tensor] | None = None
+    """Maps logits (B, C, H, W) and labels (B, H, W) to labels in which the pixels not trained on are void. The loss is
+    the mean over the kept pixels of the batch, for ``scope=image`` too."""
+    region_loss: Callable[[Tensor, Tensor, LossConfig], Tensor] | None = None
+    """Maps logits (B, C, H, W) and labels (B, H, W) to the loss itself. The other fields do not apply."""
 
 
 def focal_loss(logits: Tensor, labels: Tensor, settings: LossConfig) -> Tensor:
@@ -65,10 +52,9 @@ def focal_loss(logits: Tensor, labels: Tensor, settings: LossConfig) -> Tensor:
     entropy = F.cross_entropy(
         logits, labels.long(), ignore_index=IGNORE, reduction="none", label_smoothing=settings.label_smoothing
     )
-    label = labels.long().clamp(max=logits.shape[1] - 1)[:, None]
-    likely = logits.log_softmax(1).gather(1, label).squeeze(1).exp()
     # Clamp above 0: for γ < 1 the derivative of the power is infinite at 0.
-    return (1 - likely).clamp(min=torch.finfo(likely.dtype).eps) ** settings.focal_gamma * entropy
+    unlikely = (1 - _likelihood(logits, labels)).clamp(min=torch.finfo(logits.dtype).eps)
+    return unlikely**settings.focal_gamma * entropy
 
 
 def random_pixels(labels: Tensor, settings: LossConfig, seeds: Sequence[int]) -> Tensor:
@@ -85,14 +71,38 @@ def random_pixels(labels: Tensor, settings: LossConfig, seeds: Sequence[int]) ->
     return kept
 
 
+def hard_pixels(logits: Tensor, labels: Tensor, settings: LossConfig) -> Tensor:
+    """Keep the pixels whose label has a probability below the threshold, and at least the ``min_kept`` least probable.
+
+    The public implementations drop pixels as probable as the next one beyond ``min_kept``, and with it all pixels where
+    all are alike. Here pixels as probable as the last one of ``min_kept`` stay. Nothing waits for the device.
+    """
+    valid = labels != IGNORE
+    likely = torch.where(valid, _likelihood(logits, labels), math.inf)
+    least, pixels = settings.least_kept, valid.sum()
+    wanted = (pixels * least).round().long() if isinstance(least, float) else torch.full_like(pixels, least)
+    place = wanted.clamp(1, max(labels.numel(), 1)) - 1
+    bound = likely.flatten().sort().values.gather(0, place[None])
+    return torch.where((likely < settings.ohem_threshold) | (likely <= bound), labels, IGNORE)
+
+
+def _likelihood(logits: Tensor, labels: Tensor) -> Tensor:
+    """(B, H, W): the probability of each pixel's label; arbitrary for void pixels."""
+    label = labels.long().clamp(max=logits.shape[1] - 1)[:, None]
+    return logits.log_softmax(1).gather(1, label).squeeze(1).exp()
+
+
 LOSSES: dict[str, Loss] = {
     "cross_entropy": Loss(),
-    "lmp": Loss(pooling=lambda settings: (settings.p, settings.share)),
+    "lmp": Loss(pooling=lambda settings: (settings.norm, settings.share)),
     "inverse_frequency": Loss(class_weights=inverse_frequency),
     "median_frequency": Loss(class_weights=median_frequency),
     "bootstrapping": Loss(pooling=lambda settings: (1.0, settings.share)),
+    "ohem": Loss(keep_hard=hard_pixels),
     "focal": Loss(pixel_loss=focal_loss),
     "random_pixels": Loss(keep_pixels=random_pixels),
+    "dice": Loss(region_loss=dice_loss),
+    "lovasz": Loss(region_loss=lovasz_loss),
 }
 """Keys are values of ``loss.name``. A loss of another package is named by its import path instead."""
 

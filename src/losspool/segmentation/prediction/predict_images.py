@@ -84,7 +84,7 @@ def predict_run(
             splits = [split] if split else [data.val, data.train]
             sources = with_labels(sources, [run.dataset(each, trained.classes) for each in splits])
     predict = trained.predictor(settings)
-    weigh = weigher_of(run, predict) if weights else None
+    weigh = weigher_of(run, predict, trained.step) if weights else None
     output = Console(highlight=False)
 
     def show(name: str, found: WeightMap) -> None:

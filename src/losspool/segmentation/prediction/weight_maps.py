@@ -16,8 +16,8 @@ from rich.text import Text
 from torch import Tensor
 
 from losspool.segmentation.base import check_trusted, plain
-from losspool.segmentation.data import IGNORE, ClassInfo, Pixels, WarnOnce, class_index
-from losspool.segmentation.losses import Criterion, LossConfig, loss_named
+from losspool.segmentation.data import IGNORE, ClassIndex, ClassInfo, Pixels, WarnOnce, class_index
+from losspool.segmentation.losses import Criterion, LossConfig, needs_index
 from losspool.segmentation.prediction.predictor import Predictor
 from losspool.segmentation.prediction.trained_run import TrainedRun
 
@@ -57,11 +57,11 @@ class WeightMap:
 class Weigher:
     """Computes the weight maps of a run's loss for whole images."""
 
-    def __init__(self, loss: LossConfig, weights: NDArray[np.float64] | None, predict: Predictor) -> None:
-        """``weights`` are the class weights; None for losses without them."""
+    def __init__(self, loss: LossConfig, index: ClassIndex | None, predict: Predictor) -> None:
+        """``index`` is that of the training data; None for losses without class frequencies. No schedules."""
         self._predict = predict
         # Pool each image by itself: with scope="global" the loss would wait for the other processes.
-        self._criterion = Criterion(replace(loss, scope="image"), weights).to(predict.device)
+        self._criterion = Criterion(replace(loss, scope="image"), index).to(predict.device)
 
     @torch.no_grad()
     def __call__(self, image: Image.Image, label: Pixels, seed: int) -> WeightMap:
@@ -82,16 +82,17 @@ class Weigher:
         return found.prediction if self._predict.single_pass else self._predict(image), found
 
 
-def weigher_of(run: TrainedRun, predict: Predictor) -> Weigher:
-    """The weigher of a trained run. Class weights are recomputed from its training split."""
+def weigher_of(run: TrainedRun, predict: Predictor, step: int | None = None) -> Weigher:
+    """The weigher of a trained run. Class frequencies come from its training split; schedules need the ``step``."""
     config = run.config
-    check_trusted(run.folder.config, "loss", config.loss.name, run.trusted)
-    rule, weights = loss_named(config.loss.name).class_weights, None
-    if rule is not None:
+    for name in config.loss.weighted:
+        check_trusted(run.folder.config, "loss", name, run.trusted)
+    index = None
+    if needs_index(config.loss):
         cache = Path(config.data.cache) if config.data.cache else None
         broken = WarnOnce() if config.data.skip_broken else None
-        weights = rule(class_index(run.dataset(config.data.train), cache, broken))
-    return Weigher(config.loss, weights, predict)
+        index = class_index(run.dataset(config.data.train), cache, broken)
+    return Weigher(config.loss.at(step), index, predict)
 
 
 def weight_summary(name: str, found: WeightMap) -> str:

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
 from torch import nn
 
 from losspool.segmentation.base import UserError, sweep
 from losspool.segmentation.config import Config, TrainConfig
-from losspool.segmentation.data import ClassInfo, Dataset, Skip, check_classes, class_index
-from losspool.segmentation.losses import Criterion, loss_named
+from losspool.segmentation.data import ClassIndex, ClassInfo, Dataset, Skip, check_classes, class_index
+from losspool.segmentation.losses import Criterion
 from losspool.segmentation.models import Model, ModelSpec, build_from_spec, build_model
 from losspool.segmentation.runs import (
     RunFolder,
@@ -39,7 +37,7 @@ class Setup:
     val_data: Dataset
     sampler: CropSampler
     model: Model
-    class_weights: NDArray[np.float64] | None
+    index: ClassIndex
     criterion: Criterion
     network: Any
     """The model's module, wrapped by Fabric."""
@@ -58,9 +56,7 @@ def build_setup(
     model = _fresh_model(config, data) if stored is None else _stored_model(folder, config, data, stored)
     if model.spec.by_path or config.train.batch == 1:
         model.dry_run(*config.data.crop, config.train.batch)
-    rule = loss_named(config.loss.name).class_weights
-    class_weights = None if rule is None else rule(index)
-    criterion = Criterion(config.loss, class_weights, model.spec.output_stride).to(fabric.device)
+    criterion = Criterion(config.loss, index, model.spec.output_stride).to(fabric.device)
     module = model.module
     if config.train.channels_last:
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
@@ -71,7 +67,7 @@ def build_setup(
         weight_decay=config.train.weight_decay,
     )
     network = cast(nn.Module, torch.compile(module)) if config.train.compile else module
-    return Setup(data, val_data, sampler, model, class_weights, criterion, *fabric.setup(network, optimizer))
+    return Setup(data, val_data, sampler, model, index, criterion, *fabric.setup(network, optimizer))
 
 
 def set_rates(optimizer: Any, config: TrainConfig, step: int) -> None:

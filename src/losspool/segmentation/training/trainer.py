@@ -47,7 +47,7 @@ class Trainer:
             self.criterion, self.network, self.optimizer = setup.criterion, setup.network, setup.optimizer
             self.previews = Previews(self.folder.previews, setup.val_data, config.train.previews, broken)
             self.validation = Validation(
-                self.fabric, config, self.model, setup.val_data, self.previews, setup.class_weights, self._warn_all
+                self.fabric, config, self.model, setup.val_data, self.previews, setup.index, self._warn_all
             )
             self.window = StepStats.zeros(len(self.data.classes))
             if stored is not None:
@@ -112,7 +112,7 @@ class Trainer:
                 pixels = pixels.contiguous(memory_format=torch.channels_last)
             with self._no_sync(part < config.accumulate - 1), self._stopwatch.running():
                 logits = self.network(pixels)
-                result = self.criterion(logits, labels, [draw.seed for draw in batch.draws])
+                result = self.criterion(logits, labels, [draw.seed for draw in batch.draws], self.state.step)
                 fabric.backward(result.loss / config.accumulate)
             mine += step_stats(result, labels, len(self.data.classes), batch.skipped)
         draws = [draw for batch in micro_batches for draw in batch.draws]
@@ -153,6 +153,7 @@ class Trainer:
             "split": "train",
             **self.window.summary(),
             "lr": self.optimizer.param_groups[0]["lr"],
+            **self.config.loss.logged(self.state.step - 1),
             "miou": float(running[self.sampler.present].mean()),
             "iou": running.tolist(),
             "probabilities": self.sampler.probabilities(running).tolist(),

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from losspool.segmentation.base import BrokenFileError, in_threads, replacing, write_json
 from losspool.segmentation.config import Config
-from losspool.segmentation.data import Dataset, Pixels, Skip, try_pair
+from losspool.segmentation.data import ClassIndex, Dataset, Pixels, Skip, try_pair
 from losspool.segmentation.models import Model
 from losspool.segmentation.prediction import Predictor, Scores, Weigher, palette_image, save_png, score
 
@@ -32,7 +32,7 @@ class Validation:
     model: Model
     data: Dataset
     previews: Previews
-    class_weights: NDArray[np.float64] | None
+    index: ClassIndex
     name: Callable[[list[BrokenFileError]], list[BrokenFileError]]
     """Warns about the broken files that any rank found, and returns them."""
 
@@ -54,7 +54,7 @@ class Validation:
         mine = range(self.fabric.global_rank, len(self.data), self.fabric.world_size)
         scores = score(predict, self.data, mine, watch, self.config.data.skip_broken)
         if self.fabric.global_rank == 0:
-            self.previews.write(step, Weigher(self.config.loss, self.class_weights, predict), watch)
+            self.previews.write(step, Weigher(self.config.loss.at(step), self.index, predict), watch)
         module.train()
         broken = None if scores.broken is None else self.name(scores.broken)
         return Scores(self._total(scores.matrix), self._total(scores.looks), scores.look_names, broken).summary()
