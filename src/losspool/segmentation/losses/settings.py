@@ -86,7 +86,11 @@ def _checked_p(value: Any) -> Any:
 
 def _parsed_count(value: Any) -> float | int:
     """As ``m``, but a whole number is a number of pixels: everybody writes ``min_kept`` so."""
-    return value if type(value) is int and value > 0 else _parsed(value)
+    if type(value) is not int:
+        return _parsed(value)
+    if value < 1:
+        raise ValueError("must be at least 1 pixel")
+    return value
 
 
 def _checked_count(value: Any) -> Any:
