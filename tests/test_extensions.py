@@ -75,6 +75,18 @@ def test_code_that_is_not_trusted_is_refused_by_name(outside, command, untrusted
     assert f"{path} is code of another package; if you trust it, pass --trust {path}" in error
 
 
+def test_a_term_that_is_not_trusted_is_refused_by_name(outside, command):
+    terms = f"loss.terms={{focal: 1, {PACKAGE}.poly: 0.5}}"
+    code, _, error = command("train", outside / "fields.yaml", "method=focal", terms, "--out", outside / "run")
+    assert code == 0, error
+    trust = [f"--trust={PACKAGE}.{name}" for name in ("fields", "small")]
+    predict = ["predict", outside / "run", "--out", outside / "p", "--split=val", "--weights", *trust]
+    code, _, error = command(*predict)
+    assert code == 2
+    assert f"{PACKAGE}.poly is code of another package; if you trust it" in error
+    assert command(*predict, f"--trust={PACKAGE}.poly")[0] == 0
+
+
 def test_where_nothing_is_trusted_nothing_is_imported(outside, command):
     assert command("train", outside / "fields.yaml", "train.steps=1", "--out", outside / "run")[0] == 0
     sys.modules.pop(PACKAGE)

@@ -54,12 +54,22 @@ GOOD = [
     *("train: {lr: 1e-4}", "train: {lr: 1}", "train: {steps: 1e3}", "seed: 3", "data: {root: null}"),
     *("loss: {m: 25%}", "loss: {m: 12.5 %}", "loss: {m: 0.25}", "loss: {m: 1000px}", "loss: {m: 1e-3}"),
     *("loss: {p: .inf}", "loss: {p: 1}", "method: mine.losses.dice", "model: {name: my_models.build}"),
+    *("loss: {m: {from: 100%, to: 25%, steps: 1000}}", "loss: {p: {from: .inf, to: 1.3, steps: 1e3}}"),
+    *("loss: {class_weights: effective}", "loss: {class_weights: [1, 2.5]}", "loss: {min_kept: 100000}"),
+    *("loss: {terms: {lmp: 1, dice: 0.5}}", "loss: {terms: {lmp: 1, mine.losses.poly: 1}}", "loss: {min_kept: 6%}"),
     *("methods: {lmp: {train: {lr: 7e-3}}}", "methods: {mine.dice: {train: {lr: 1}}}", "data: {crop: [320, 321]}"),
 ]
 BAD = [
     *("train: {lr: fast}", "train: {lr: 0}", "train: {steps: 2.5}", "seed: -1", "data: {root: 5}"),
     *("loss: {m: 25}", "loss: {m: much}", "loss: {m: 1.5px}", "loss: {p: 0.5}", "loss: {scope: world}"),
     *("method: lpm", "model: {name: deeplab}", "methods: {lpm: {}}", "methods: {lmp: {trian: {}}}", "train: 5"),
+    *("loss: {m: {from: 100%, to: 25%}}", "loss: {p: {from: 0.5, to: 2, steps: 9}}", "loss: {min_kept: 0}"),
+    *(
+        "loss: {class_weights: rare}",
+        "loss: {class_weights: [-1]}",
+        "loss: {terms: {lpm: 1}}",
+        "loss: {terms: {lmp: 0}}",
+    ),
     *("data: {crop: [320]}", "train: {step: 5}", "trian: {}"),
 ]
 
