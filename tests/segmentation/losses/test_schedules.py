@@ -103,3 +103,16 @@ def test_infinity_is_logged_as_text_and_plain_settings_are_not_logged(tmp_path):
     lines = [line for line in metrics(tmp_path / "run") if line["split"] == "train"]
     assert [line["p"] for line in lines] == ["inf", 8.0]
     assert all("m" not in line for line in lines)
+
+
+def test_the_trainer_passes_its_step(tmp_path):
+    """With weights that stand still, each step has the loss of the value that its schedule gives it."""
+    recipe = write_recipe(tmp_path, log_every=1, steps=3, lr=1e-30)
+
+    def losses(name, p):
+        train(recipe, tmp_path / name, f"loss.p={p}", "sampling.mix=0")
+        return [line["loss"] for line in metrics(tmp_path / name) if line["split"] == "train"]
+
+    mean, pooled = losses("mean", "inf"), losses("pooled", "1.3")
+    assert mean != pooled
+    assert losses("scheduled", "{from: inf, to: 1.3, steps: 1}") == [mean[0], *pooled[1:]]
