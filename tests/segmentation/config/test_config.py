@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from losspool.segmentation.base import UserError, section, validate
+from losspool.segmentation.config.old_keys import with_new_keys
 from losspool.segmentation.config.recipes import dump_config, load_config, merge, put
 from losspool.segmentation.config.schema import METHODS, Config, TrainConfig
 from losspool.segmentation.losses import LossConfig, parse_m
@@ -127,7 +128,7 @@ MISTAKES = {
     "data.crop=[1,0]": "data.crop[1] must be at least 1, got 0",
     "data.name=citiscapes": "streets or an import path (did you mean 'cityscapes'?), got 'citiscapes'",
     "model.name=deeplab": "model.name must be one of deeplabv2_resnet101, deeplabv2_resnet50,",
-    "model.output_stride=4": "model.output_stride must be one of 8, 16, got 4",
+    "model.output_stride=4": "model.output_stride must be one of 8, 16, 32, got 4",
     "data.scale=[2,1]": "data.scale must name the smaller scale first, got [2, 1]",
     "loss.m=1": "loss.m must have a unit, 1px or a percentage, got 1",
     "loss.m=110%": "loss.m must be more than 0 and at most 100%, got '110%'",
@@ -244,7 +245,8 @@ def test_the_configs_of_stored_runs_load():
     assert len(STORED) > 30
     defaults = yaml.safe_load(dump_config(Config()))
     for path in STORED:
-        loaded, stored = yaml.safe_load(dump_config(load_config(path))), yaml.safe_load(path.read_text())
+        loaded = yaml.safe_load(dump_config(load_config(path)))
+        stored = with_new_keys(yaml.safe_load(path.read_text()))
         for part, values in loaded.items():
             expected = defaults[part] | stored[part] if isinstance(values, dict) else stored[part]
             assert values == expected, path

@@ -28,7 +28,7 @@ def norms(module):
 
 
 def test_frozen_layers_stay_as_they_are():
-    model = build_model("deeplabv2_resnet18", 4, frozen_bn=True)
+    model = build_model("deeplabv2_resnet18", 4, batch_norm="frozen")
     before, conv = norms(model.module), model.module.backbone.layer4[1].conv2.weight.clone()
     assert len(before) == 5 * 20
     step(model.module, model.parameter_groups(0.1))

@@ -5,9 +5,11 @@ import torch
 
 import losspool
 from losspool.segmentation.models import MODELS, build_model, enlarge
-from losspool.segmentation.models.deeplab import ALIGN_CORNERS, ASPP, DeepLabV2
+from losspool.segmentation.models.deeplab import ASPP, DeepLabV2
 from losspool.segmentation.models.mobilenet import MobileNetV2
+from losspool.segmentation.models.network import ALIGN_CORNERS
 from losspool.segmentation.models.resnet import ResNet
+from losspool.segmentation.models.spec import HEADS
 from segmentation.models import plain
 
 NETWORKS = {
@@ -31,21 +33,37 @@ def close(ours, truth):
 
 # By hand, through every stride: 64 -> 32 -> 16 -> 8 -> 4, and with a pooling that rounds up 64 -> 32 -> 17 -> 9 -> 5.
 SIZES = {
+    ("torchvision", 4): {64: 16, 65: 17, 97: 25, 100: 25, 321: 81, 550: 138},
+    ("caffe", 4): {64: 17, 65: 17, 97: 25, 100: 26, 321: 81, 550: 138},
     ("torchvision", 8): {64: 8, 65: 9, 97: 13, 100: 13, 321: 41, 550: 69},
     ("torchvision", 16): {64: 4, 65: 5, 97: 7, 100: 7, 321: 21, 550: 35},
     ("caffe", 8): {64: 9, 65: 9, 97: 13, 100: 13, 321: 41, 550: 69},
     ("caffe", 16): {64: 5, 65: 5, 97: 7, 100: 7, 321: 21, 550: 35},
 }
-CASES = [(name, *case) for name in MODELS for case in SIZES if (name, case[0]) != ("deeplabv2_mobilenetv2", "caffe")]
+CASES = [
+    (name, variant, stride)
+    for name, (head, backbone) in MODELS.items()
+    for variant in backbone.variants
+    for stride in head.output_strides
+    # A large backbone differs from a small one in nothing that a head sees but its channels.
+    if name.startswith("deeplabv2") or stride == head.output_strides[0] or name.endswith(("resnet18", "mobilenetv2"))
+]
 
 
 @pytest.mark.parametrize(("name", "variant", "output_stride"), CASES)
 def test_output_sizes(name, variant, output_stride):
-    sizes = SIZES[variant, output_stride]
     with torch.device("meta"):  # shapes without arithmetic
-        module = build_model(name, 5, output_stride=output_stride, variant=variant).module.eval()
+        model = build_model(name, 5, output_stride=output_stride, variant=variant)
+        assert model.spec.logit_stride == (output_stride if name.startswith("deeplabv2") else 4)
+        sizes, module = SIZES[variant, model.spec.logit_stride], model.module.eval()
         for height, width in ((64, 65), (97, 100), (321, 550)):
             assert module(torch.empty(2, 3, height, width)).shape == (2, 5, sizes[height], sizes[width])
+
+
+def test_a_network_has_its_papers_output_stride_unless_another_is_named():
+    with torch.device("meta"):
+        found = {head: build_model(f"{head}_resnet18", 2).spec.output_stride for head in HEADS}
+    assert found == {"deeplabv2": 8, "deeplabv3plus": 16, "fpn": 32}
 
 
 def parameters(module):

@@ -69,7 +69,7 @@ def through_json(spec):
     ("name", "options"),
     [
         ("deeplabv2_mobilenetv2", {"output_stride": 16}),
-        ("deeplabv2_resnet18", {"variant": "caffe", "frozen_bn": True}),
+        ("deeplabv2_resnet18", {"variant": "caffe", "batch_norm": "frozen"}),
         ("deeplabv2_resnet50", {}),
     ],
 )
@@ -92,7 +92,7 @@ def test_without_weights():
 
 
 def test_groups_of_a_named_model():
-    model = build_model("deeplabv2_resnet18", 4, frozen_bn=True)
+    model = build_model("deeplabv2_resnet18", 4, batch_norm="frozen")
     backbone, head = model.parameter_groups(0.01)
     assert (backbone["name"], backbone["lr"], len(backbone["params"])) == ("backbone", 0.01, 20)
     assert (head["name"], head["lr"], len(head["params"])) == ("head", 0.1, 8)
@@ -174,7 +174,7 @@ def test_wrong_logits_of_an_own_model_are_named(own, logits, told):
     ("arguments", "told"),
     [
         ({"name": "deeplabv2_resnet110"}, "no model 'deeplabv2_resnet110', did you mean 'deeplabv2_resnet101'"),
-        ({"name": "mobilenet"}, "did you mean 'deeplabv2_mobilenetv2'"),
+        ({"name": "mobilenet"}, "did you mean 'fpn_mobilenetv2'"),
         ({"output_stride": 32}, "output stride must be 8 or 16, got 32"),
         ({"variant": "pytorch"}, "variant must be 'torchvision' or 'caffe', got 'pytorch'"),
         ({"name": "deeplabv2_mobilenetv2", "variant": "caffe"}, "variant must be 'torchvision', got 'caffe'"),
@@ -182,7 +182,7 @@ def test_wrong_logits_of_an_own_model_are_named(own, logits, told):
         ({"num_classes": 0}, "number of classes .* got 0"),
         ({"num_classes": True}, "number of classes .* got True"),
         ({"num_classes": 2.0}, r"number of classes .* got 2\.0"),
-        ({"frozen_bn": "no"}, "frozen_bn must be true or false, got 'no'"),
+        ({"batch_norm": "no"}, "batch_norm must be frozen or train, got 'no'"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, told):

@@ -193,7 +193,7 @@ def test_resume_starts_where_there_is_nothing_and_rests_where_all_is_done(recipe
 
 def frozen(*more):
     """Neither BatchNorm nor dropout sees the micro-batch then."""
-    return ("model.name=deeplabv2_resnet18", "model.frozen_bn=true", "data.crop=[33,33]", "train.lr=0.001", *more)
+    return ("model.name=deeplabv2_resnet18", "model.batch_norm=frozen", "data.crop=[33,33]", "train.lr=0.001", *more)
 
 
 def test_accumulation_steps_like_one_large_batch(recipe, tmp_path):

@@ -70,20 +70,27 @@ Fraction = Annotated[float, Field(ge=0, le=1), NUMBER]
 
 
 class NameIn(GroupedMetadata):
-    """Annotates text that is a key of a table, or the import path of what another package brings."""
+    """Annotates text that is a key of a table, or the import path of what another package brings.
 
-    def __init__(self, table: Collection[str]) -> None:
-        self._table = table
+    With ``prefixes``, a name behind one of them and a colon is admitted too.
+    """
+
+    def __init__(self, table: Collection[str], prefixes: Collection[str] = ()) -> None:
+        self._table, self._prefixes = table, prefixes
 
     def __iter__(self) -> Iterator[object]:
         yield AfterValidator(self._check)
-        yield WithJsonSchema({"type": "string", "anyOf": [{"enum": list(self._table)}, {"pattern": r"\."}]})
+        patterns = [r"\.", *([f"^({'|'.join(self._prefixes)}):"] if self._prefixes else [])]
+        choices = [{"enum": list(self._table)}, *({"pattern": pattern} for pattern in patterns)]
+        yield WithJsonSchema({"type": "string", "anyOf": choices})
 
     def _check(self, name: str) -> str:
-        if name not in self._table and not is_import_path(name):
+        prefix, colon, _ = name.partition(":")
+        if name not in self._table and not is_import_path(name) and not (colon and prefix in self._prefixes):
             near = difflib.get_close_matches(name, self._table, 1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise ValueError(f"must be one of {', '.join(self._table)} or an import path{hint}")
+            others = "".join(f", {each}:NAME" for each in self._prefixes)
+            raise ValueError(f"must be one of {', '.join(self._table)}{others} or an import path{hint}")
         return name
 
 

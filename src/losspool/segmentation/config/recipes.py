@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 import yaml
 
 from losspool.segmentation.base import UserError, parse_yaml, read_yaml, validate
+from losspool.segmentation.config.old_keys import overrides_with_new_keys, with_new_keys
 from losspool.segmentation.config.schema import Config, Recipe, method_settings
 
 
@@ -17,9 +18,9 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
     """The config of ``losspool train path overrides…``. ``path`` may be a run's own config.yaml."""
     path = Path(path)
     content = read_yaml(path, "the recipe")
-    stated = {} if content is None else content
+    stated = {} if content is None else with_new_keys(content, f"{path}: ")
     recipe = validate(Recipe, stated, f"{path}: ")
-    chosen = [_override(text) for text in overrides]
+    chosen = overrides_with_new_keys([_override(text) for text in overrides])
     method = Config(method=dict(chosen).get("method", recipe.method)).method
     preset = method_settings(method)
 

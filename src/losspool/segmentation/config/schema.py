@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import field
 from typing import Annotated, Any, Literal, get_args
 
@@ -20,7 +21,7 @@ from losspool.segmentation.base import (
 )
 from losspool.segmentation.data import DATASETS, Dataset, dataset_kind, open_dataset
 from losspool.segmentation.losses import LOSSES, LossConfig
-from losspool.segmentation.models import MODELS
+from losspool.segmentation.models import MODELS, PACKAGES, BatchNormMode, default_output_stride
 
 _UNIFORM = {"sampling.mix": 0.0}
 METHODS: dict[str, dict[str, Any]] = {
@@ -54,6 +55,14 @@ def _plain_name(name: str) -> str:
     if not name.isprintable() or set("/\\") & set(name) or name.startswith("."):
         raise ValueError("must be a plain name, without slashes or a leading dot")
     return name
+
+
+def _storable(args: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(args)
+    except (TypeError, ValueError, RecursionError):  # YAML has dates, bytes and sets; checkpoints do not
+        raise ValueError("must hold numbers, text, lists and mappings only") from None
+    return args
 
 
 Method = Annotated[str, NameIn(METHODS)]
@@ -101,14 +110,22 @@ class DataConfig:
 class ModelConfig:
     """Which network."""
 
-    name: Annotated[str, NameIn(MODELS)] = "deeplabv2_mobilenetv2"
-    """One of the built-in models, or the import path of a callable that takes the number of classes."""
+    name: Annotated[str, NameIn(MODELS, PACKAGES)] = "deeplabv2_mobilenetv2"
+    """A built-in model, another package's such as smp:Unet, or the import path of a callable; see docs/models.md."""
     weights: str | None = None
     """A file of pretrained weights: torchvision's or deeplab-pytorch's key names."""
-    output_stride: Literal[8, 16] = 8
-    """8 as in the paper, or 16."""
-    frozen_bn: bool | None = None
-    """Freeze BatchNorm (default: only with pretrained weights)."""
+    output_stride: Literal[8, 16, 32] | None = None
+    """Output stride of a built-in model's backbone (default: 8 for DeepLabV2, 16 for DeepLabV3+, 32 for FPN)."""
+    batch_norm: BatchNormMode | None = None
+    """Freeze or train BatchNorm (default: frozen only with pretrained weights)."""
+    aux_weight: NonNegative = 0.4
+    """Weight of the auxiliary head's loss, for models that have one."""
+    args: Annotated[dict[str, Any], AfterValidator(_storable)] = field(default_factory=dict)
+    """Keyword arguments of a model that is not built in."""
+
+    def __post_init__(self) -> None:
+        if self.output_stride is None:  # stated in full, so that a run's config.yaml keeps its meaning
+            object.__setattr__(self, "output_stride", default_output_stride(self.name) or 8)
 
 
 @section("sampling")

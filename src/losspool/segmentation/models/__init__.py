@@ -1,9 +1,12 @@
-"""DeepLabV2 on ResNet and MobileNetV2 backbones, pretrained weights, and custom models by import path."""
+"""Networks on ResNet and MobileNetV2 backbones, pretrained weights, and networks of other packages."""
 
-from losspool.segmentation.models.batch_norm import freeze_batch_norm
-from losspool.segmentation.models.deeplab import ALIGN_CORNERS, DeepLabV2, covered, enlarge
+from losspool.segmentation.models.batch_norm import BatchNormMode, freeze_batch_norm
+from losspool.segmentation.models.deeplab import DeepLabV2
+from losspool.segmentation.models.network import ALIGN_CORNERS, covered, enlarge
+from losspool.segmentation.models.packages import PACKAGES, TrainingOutput
 from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
-from losspool.segmentation.models.registry import MODELS, Model, ModelSpec, build_from_spec, build_model
+from losspool.segmentation.models.registry import Model, build_from_spec, build_model
+from losspool.segmentation.models.spec import MODELS, ModelSpec, default_output_stride
 from losspool.segmentation.models.unet import BUILD as UNET
 from losspool.segmentation.models.weights import LoadReport, read_weights
 
@@ -12,15 +15,19 @@ __all__ = [
     "CAFFE",
     "IMAGENET",
     "MODELS",
+    "PACKAGES",
     "UNET",
+    "BatchNormMode",
     "DeepLabV2",
     "LoadReport",
     "Model",
     "ModelSpec",
     "Preprocessing",
+    "TrainingOutput",
     "build_from_spec",
     "build_model",
     "covered",
+    "default_output_stride",
     "enlarge",
     "freeze_batch_norm",
     "read_weights",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 Variant = Literal["torchvision", "caffe"]
 """Which layers carry the strides and dilations; see :mod:`losspool.segmentation.models.resnet`."""
@@ -14,11 +14,41 @@ Variant = Literal["torchvision", "caffe"]
 class Backbone(nn.Module):
     """Maps images (B, 3, H, W) to features (B, ``out_channels``, h, w), with h ≈ H / ``output_stride``."""
 
-    out_channels: int
+    channels: tuple[int, int, int, int]
+    """Channels of the four levels."""
     output_stride: int
     variant: Variant
     classifier: tuple[str, ...]
     """Key prefixes of the classifier in torchvision's files. The backbone does not include it."""
+
+    @property
+    def out_channels(self) -> int:
+        return self.channels[-1]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Strides of the four levels."""
+        return tuple(min(stride, self.output_stride) for stride in (4, 8, 16, 32))
+
+    def stages(self) -> list[list[nn.Module]]:
+        """Return the layers, in order, cut behind the last layer of each level."""
+        raise NotImplementedError
+
+    def levels(self, x: Tensor) -> list[Tensor]:
+        """Return the features at strides 4, 8, 16 and 32; dilation keeps the last ones at ``output_stride``."""
+        found = []
+        for stage in self.stages():
+            for layer in stage:
+                x = layer(x)
+            found.append(x)
+        return found
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Not through levels(), which keeps every level in memory.
+        for stage in self.stages():
+            for layer in stage:
+                x = layer(x)
+        return x
 
 
 class Atrous(NamedTuple):

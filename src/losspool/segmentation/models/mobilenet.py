@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import cast
 
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from losspool.segmentation.models.backbone import Atrous, Backbone, Variant, atr
 
 # Table 2 of Sandler et al. (2018): expansion, channels, blocks, stride of the first block.
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+_CUTS = (0, 4, 7, 14, 18)  # the layers that end at strides 4, 8, 16 and 32
 
 
 def _unit(inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int = 1, groups: int = 1) -> nn.Sequential:
@@ -61,7 +63,7 @@ class MobileNetV2(Backbone):
         check_backbone("MobileNetV2", output_stride, variant, ("torchvision",))
         self.output_stride = output_stride
         self.variant = variant
-        self.out_channels = 320
+        self.channels = (24, 32, 96, 320)
 
         parts: list[nn.Module] = [_unit(3, 32, 3, 2)]
         inputs = 32
@@ -73,5 +75,6 @@ class MobileNetV2(Backbone):
         self.features = nn.Sequential(*parts)
         draw_weights(self)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, self.features(x))
+    def stages(self) -> list[list[nn.Module]]:
+        layers = list(self.features)
+        return [layers[first:last] for first, last in pairwise(_CUTS)]

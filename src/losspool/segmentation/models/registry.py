@@ -1,23 +1,23 @@
-"""Build models by name, or by import path for custom models."""
+"""Build models by name: built-in ones, other packages' ones, and custom ones by import path."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
-from losspool.segmentation.base import UserError, import_by_path, is_import_path
-from losspool.segmentation.models.backbone import Backbone, Variant
-from losspool.segmentation.models.batch_norm import freeze_batch_norm
-from losspool.segmentation.models.deeplab import RATES, DeepLabV2
-from losspool.segmentation.models.mobilenet import MobileNetV2
+from losspool.segmentation.base import UserError, first_line, import_by_path
+from losspool.segmentation.models.backbone import Variant
+from losspool.segmentation.models.batch_norm import BatchNormMode, freeze_batch_norm
+from losspool.segmentation.models.deeplab import DeepLabV2
+from losspool.segmentation.models.network import Network
+from losspool.segmentation.models.packages import Adapted, build_package, called, is_package_name
 from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
-from losspool.segmentation.models.resnet import ResNet
+from losspool.segmentation.models.spec import MODELS, ModelSpec, default_output_stride
 from losspool.segmentation.models.weights import (
     Layout,
     LoadReport,
@@ -27,75 +27,6 @@ from losspool.segmentation.models.weights import (
     read_weights,
     recognise,
 )
-
-MODELS: dict[str, Callable[[int, Variant], Backbone]] = {
-    "deeplabv2_resnet101": lambda stride, variant: ResNet(101, stride, variant),
-    "deeplabv2_resnet50": lambda stride, variant: ResNet(50, stride, variant),
-    "deeplabv2_resnet18": lambda stride, variant: ResNet(18, stride, variant),
-    "deeplabv2_mobilenetv2": MobileNetV2,
-}
-"""Backbone builders of the named models. Each takes the output stride and the variant."""
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """Everything needed to rebuild a model's module, except its weights. Checkpoints store it as JSON."""
-
-    name: str
-    """A key of ``MODELS``, or an import path."""
-
-    num_classes: int
-
-    output_stride: int | None
-    """8 or 16; None for custom models, whose stride is unknown."""
-
-    variant: Variant | None
-    """None for custom models."""
-
-    preprocessing: Preprocessing
-
-    frozen_bn: bool
-    """Whether the BatchNorm layers are frozen."""
-
-    @property
-    def by_path(self) -> bool:
-        """Whether the name is an import path."""
-        return is_import_path(self.name)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.name, str):
-            raise UserError(f"the model name must be a string, got {self.name!r}")
-        if isinstance(self.num_classes, bool) or not isinstance(self.num_classes, int) or self.num_classes < 1:
-            raise UserError(f"the number of classes must be an integer of at least 1, got {self.num_classes!r}")
-        if not isinstance(self.frozen_bn, bool):
-            raise UserError(f"frozen_bn must be true or false, got {self.frozen_bn!r}")
-        if not self.by_path and self.name not in MODELS:
-            near = difflib.get_close_matches(self.name, MODELS, n=1, cutoff=0.0)[0]
-            raise UserError(
-                f"there is no model {self.name!r}, did you mean {near!r}? Use one of {', '.join(MODELS)}, "
-                f"or an import path such as mypackage.build"
-            )
-        variants = ("torchvision",) if self.name == "deeplabv2_mobilenetv2" else get_args(Variant)
-        self._check("output stride", self.output_stride, tuple(RATES))
-        self._check("variant", self.variant, variants)
-
-    def _check(self, what: str, value: object, choices: tuple[object, ...]) -> None:
-        choices = (None,) if self.by_path else choices
-        if value not in choices:
-            raise UserError(f"{self.name}: the {what} must be {' or '.join(map(repr, choices))}, got {value!r}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-serialisable dict."""
-        return asdict(self) | {"preprocessing": self.preprocessing.to_dict()}
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> ModelSpec:
-        """Build from the output of :meth:`to_dict`."""
-        names = {field.name for field in fields(cls)}
-        if not isinstance(stored, Mapping) or set(stored) != names:
-            raise UserError(f"a model spec must have the fields {', '.join(sorted(names))}, got {stored!r}")
-        return cls(**{**stored, "preprocessing": Preprocessing.from_dict(stored["preprocessing"])})
-
 
 _CHOICES: dict[Layout, tuple[Variant, Preprocessing]] = {
     "torchvision": ("torchvision", IMAGENET),
@@ -178,28 +109,34 @@ def build_model(
     name: str,
     num_classes: int,
     *,
-    output_stride: int = 8,
+    output_stride: int | None = None,
     weights: str | Path | None = None,
     variant: Variant | None = None,
-    frozen_bn: bool | None = None,
+    batch_norm: BatchNormMode | None = None,
+    args: Mapping[str, Any] | None = None,
 ) -> Model:
     """Build a model with random or pretrained weights.
 
     Args:
-        name: a key of ``MODELS``, or the import path of a callable that takes the number of classes
-            and returns an ``nn.Module`` that maps (B, 3, H, W) to logits (B, C, h, w). The module's
-            attribute ``preprocessing`` is used if present, else ImageNet's preprocessing.
+        name: a key of ``MODELS``; a network of another package such as ``smp:Unet``, see ``PACKAGES``; or the
+            import path of a callable that takes the number of classes and returns an ``nn.Module`` that maps
+            (B, 3, H, W) to logits (B, C, h, w). The module's attribute ``preprocessing`` is used if present, else
+            ImageNet's preprocessing.
         num_classes: number of classes C.
-        output_stride: 8 or 16. Ignored for custom models.
-        weights: a file in torchvision's layout, or in deeplab-pytorch's for ResNet-101. It determines
-            the variant and the preprocessing. For custom models, a state dict of the module.
-        variant: variant for models without weights (default: ``"torchvision"``).
-        frozen_bn: whether to freeze BatchNorm (default: only with weights).
+        output_stride: of the backbone of a built-in model (default: 8 for DeepLabV2, 16 for DeepLabV3+, 32 for FPN).
+        weights: a file in torchvision's layout, or in deeplab-pytorch's for DeepLabV2 on ResNet-101. It determines
+            the variant and the preprocessing. For other models, a state dict of the module.
+        variant: variant for built-in models without weights (default: ``"torchvision"``).
+        batch_norm: ``"frozen"`` or ``"train"`` (default: frozen only with weights).
+        args: keyword arguments of a model that is not built in.
     """
-    frozen_bn = weights is not None if frozen_bn is None else frozen_bn
-    if is_import_path(name):
-        return _build_by_path(ModelSpec(name, num_classes, None, variant, IMAGENET, frozen_bn), weights)
-    spec = ModelSpec(name, num_classes, output_stride, variant or "torchvision", IMAGENET, frozen_bn)
+    if batch_norm not in (None, *get_args(BatchNormMode)):
+        raise UserError(f"batch_norm must be {' or '.join(get_args(BatchNormMode))}, got {batch_norm!r}")
+    frozen = weights is not None if batch_norm is None else batch_norm == "frozen"
+    if name not in MODELS:
+        return _build_other(ModelSpec(name, num_classes, None, variant, IMAGENET, frozen, dict(args or {})), weights)
+    stride = default_output_stride(name) if output_stride is None else output_stride
+    spec = ModelSpec(name, num_classes, stride, variant or "torchvision", IMAGENET, frozen, dict(args or {}))
     if weights is None:
         return build_from_spec(spec)
     state = read_weights(weights)
@@ -210,44 +147,63 @@ def build_model(
     if layout == "deeplab-pytorch" and name != "deeplabv2_resnet101":
         raise UserError(f"{weights}: deeplab-pytorch's weights are for deeplabv2_resnet101, got {name}")
     model = build_from_spec(replace(spec, variant=chosen, preprocessing=preprocessing))
+    if layout == "torchvision":
+        assert isinstance(model.module, Network)
+        return replace(model, report=load_backbone(model.module, state, weights))
     assert isinstance(model.module, DeepLabV2)
-    load = load_backbone if layout == "torchvision" else load_deeplab_pytorch
-    return replace(model, report=load(model.module, state, weights))
+    return replace(model, report=load_deeplab_pytorch(model.module, state, weights))
 
 
 def build_from_spec(spec: ModelSpec) -> Model:
     """Build a randomly initialised module that a checkpoint's weights fit."""
-    if spec.output_stride is None or spec.variant is None:
-        module = _build_custom(spec.name, spec.num_classes)
+    if spec.built_in:
+        assert spec.output_stride is not None
+        assert spec.variant is not None
+        head, backbone = MODELS[spec.name]
+        return _frozen(head(backbone.build(spec.output_stride, spec.variant), spec.num_classes), spec)
+    if is_package_name(spec.name):
+        return _frozen(build_package(spec.name, spec.num_classes, spec.args)[0], spec)
+    return _frozen(_build_custom(spec), spec)
+
+
+def _build_other(spec: ModelSpec, weights: str | Path | None) -> Model:
+    """Build a model that is not built in, and complete its spec."""
+    report = None
+    if is_package_name(spec.name):
+        module, built = build_package(spec.name, spec.num_classes, spec.args)
+        spec, report = replace(spec, output_stride=module.stride, args=built.args), built.report
+        model = _frozen(module, spec)
     else:
-        module = DeepLabV2(MODELS[spec.name](spec.output_stride, spec.variant), spec.num_classes)
+        model = build_from_spec(spec)
+        preprocessing = getattr(model.module, "preprocessing", spec.preprocessing)
+        if not isinstance(preprocessing, Preprocessing):
+            preprocessing = Preprocessing.from_dict(preprocessing)
+        spec = replace(spec, preprocessing=preprocessing)
+    if weights is not None:
+        state = read_weights(weights)
+        load_strictly(model.module.network if isinstance(model.module, Adapted) else model.module, state, weights)
+        report = LoadReport(str(weights), "the model's own", len(state))
+    return Model(model.module, spec, report)
+
+
+def _frozen(module: nn.Module, spec: ModelSpec) -> Model:
+    """A model whose BatchNorm is frozen if its spec says so."""
     if spec.frozen_bn:
         freeze_batch_norm(module)
     return Model(module, spec)
 
 
-def _build_by_path(spec: ModelSpec, weights: str | Path | None) -> Model:
-    model = build_from_spec(spec)
-    preprocessing = getattr(model.module, "preprocessing", spec.preprocessing)
-    if not isinstance(preprocessing, Preprocessing):
-        preprocessing = Preprocessing.from_dict(preprocessing)
-    report = None
-    if weights is not None:
-        state = read_weights(weights)
-        load_strictly(model.module, state, weights)
-        report = LoadReport(str(weights), "the model's own", len(state))
-    return Model(model.module, replace(spec, preprocessing=preprocessing), report)
-
-
-def _build_custom(path: str, num_classes: int) -> nn.Module:
-    """Call the builder at an import path with the number of classes, and check its result."""
+def _build_custom(spec: ModelSpec) -> nn.Module:
+    """Call the builder at an import path with the number of classes and the arguments, and check its result."""
+    path, classes = spec.name, spec.num_classes
     build = import_by_path(path, "model")
     if not callable(build):
         raise UserError(f"model {path!r} must be callable with the number of classes, got {type(build).__name__}")
     try:
-        module = build(num_classes)
+        module = build(classes, **spec.args)
     except Exception as error:
-        raise UserError(f"model {path!r} called with {num_classes} raised {type(error).__name__}: {error}") from error
+        problem = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"model {path!r} {called(classes, spec.args)} raised {problem}") from error
     if not isinstance(module, nn.Module):
         raise UserError(f"model {path!r} must return a torch.nn.Module, got {type(module).__name__}")
     return module

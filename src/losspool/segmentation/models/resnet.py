@@ -114,14 +114,16 @@ class ResNet(Backbone):
         block, blocks = _LAYOUTS[depth]
         self.output_stride = output_stride
         self.variant = variant
-        self.out_channels = 512 * block.expansion
+        widths = (64, 128, 256, 512)
+        first, second, third, fourth = (width * block.expansion for width in widths)
+        self.channels = (first, second, third, fourth)
 
         self.conv1 = _conv(3, 64, 7, 2)
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, 2, 1, ceil_mode=variant == "caffe")
         stages, inputs = [], 64
-        for width, count, step in zip((64, 128, 256, 512), blocks, atrous((1, 2, 2, 2), 4, output_stride), strict=True):
+        for width, count, step in zip(widths, blocks, atrous((1, 2, 2, 2), 4, output_stride), strict=True):
             stage = nn.Sequential(block(inputs, width, step, variant))
             inputs = width * block.expansion
             stage.extend(block(inputs, width, step.after(), variant) for _ in range(1, count))
@@ -129,7 +131,6 @@ class ResNet(Backbone):
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
         draw_weights(self)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))  # (B, 3, H, W) -> (B, 64, H/4, W/4)
-        x = self.layer2(self.layer1(x))
-        return cast(Tensor, self.layer4(self.layer3(x)))
+    def stages(self) -> list[list[nn.Module]]:
+        stem = [self.conv1, self.bn1, self.relu, self.maxpool]  # (B, 3, H, W) -> (B, 64, H/4, W/4)
+        return [[*stem, self.layer1], [self.layer2], [self.layer3], [self.layer4]]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.models.deeplab import DeepLabV2
+from losspool.segmentation.models.network import Network
 
 State = dict[str, Tensor]
 Layout = Literal["torchvision", "deeplab-pytorch"]
@@ -101,13 +102,13 @@ def recognise(state: Mapping[str, Tensor], path: str | Path) -> Layout:
     )
 
 
-def load_backbone(model: DeepLabV2, state: State, path: str | Path) -> LoadReport:
+def load_backbone(model: Network, state: State, path: str | Path) -> LoadReport:
     """Load torchvision's layout into the backbone. Only the classifier is dropped."""
     backbone = model.backbone
     dropped = tuple(key for key in state if key.startswith(backbone.classifier))
     kept = {key: value for key, value in state.items() if key not in dropped}
     load_strictly(backbone, kept, path)
-    return LoadReport(str(path), "torchvision", len(kept), dropped, ("aspp",), "the file has none")
+    return LoadReport(str(path), "torchvision", len(kept), dropped, tuple(model.head_parts()), "the file has none")
 
 
 def load_deeplab_pytorch(model: DeepLabV2, state: State, path: str | Path) -> LoadReport:
@@ -121,7 +122,7 @@ def load_deeplab_pytorch(model: DeepLabV2, state: State, path: str | Path) -> Lo
     dropped: tuple[str, ...] = ()
     reason = ""
     head = tuple(key for key in state if key.startswith("aspp."))
-    bias, classes = state.get("aspp.c0.bias"), model.aspp.num_classes
+    bias, classes = state.get("aspp.c0.bias"), model.num_classes
     if not head:
         dropped = tuple(key for key in ("fc.weight", "fc.bias") if key in state)
         reason = "the file has none"

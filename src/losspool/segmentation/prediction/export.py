@@ -41,7 +41,7 @@ class Exported(nn.Module):
         super().__init__()
         self.network = model.module
         self._preprocessing = model.spec.preprocessing
-        self._stride = model.spec.output_stride
+        self._stride = model.spec.logit_stride
 
     def forward(self, images: Tensor) -> Tensor:
         batch, height, width, channels = images.shape

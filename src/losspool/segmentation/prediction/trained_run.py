@@ -35,7 +35,7 @@ class Trained:
         def network(images: Tensor) -> Any:
             return self.model.check_logits(module(images), images)
 
-        zoom, stride = self.config.data.zoom, spec.output_stride
+        zoom, stride = self.config.data.zoom, spec.logit_stride
         return Predictor(network, spec.preprocessing, stride=stride, zoom=zoom, config=settings, device=device)
 
 
@@ -75,10 +75,11 @@ class TrainedRun:
         with fitting(path, "its own model"):
             spec = ModelSpec.from_dict(content["spec"])
         check_trusted(path, "model", spec.name, (*self.trusted, UNET))
-        if spec.name != config.model.name or (not spec.by_path and spec.output_stride != config.model.output_stride):
+        stride = config.model.output_stride if spec.built_in else spec.output_stride
+        if (spec.name, spec.output_stride) != (config.model.name, stride):
             raise UserError(
                 f"{path}: a checkpoint of another model: it holds {_model(spec.name, spec.output_stride)}, "
-                f"the run uses {_model(config.model.name, None if spec.by_path else config.model.output_stride)}"
+                f"the run uses {_model(config.model.name, stride)}"
             )
         with fitting(path, "its own model"):
             step, classes = int(content["step"]), tuple(map(ClassInfo.of, content["classes"]))

@@ -54,9 +54,9 @@ def build_setup(
         index = class_index(data, Path(config.data.cache) if config.data.cache else None, broken)
     sampler = CropSampler(index, config.sampling, config.seed)
     model = _fresh_model(config, data) if stored is None else _stored_model(folder, config, data, stored)
-    if model.spec.by_path or config.train.batch == 1:
+    if not model.spec.built_in or config.train.batch == 1:
         model.dry_run(*config.data.crop, config.train.batch)
-    criterion = Criterion(config.loss, index, model.spec.output_stride).to(fabric.device)
+    criterion = Criterion(config.loss, index, model.spec.logit_stride).to(fabric.device)
     module = model.module
     if config.train.channels_last:
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
@@ -129,5 +129,6 @@ def _fresh_model(config: Config, data: Dataset) -> Model:
         len(data.classes),
         output_stride=config.model.output_stride,
         weights=config.model.weights,
-        frozen_bn=config.model.frozen_bn,
+        batch_norm=config.model.batch_norm,
+        args=config.model.args,
     )

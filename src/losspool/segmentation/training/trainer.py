@@ -17,6 +17,7 @@ from losspool.segmentation import runs
 from losspool.segmentation.base import BrokenFileError, Interrupt, Interrupted, UserError, progress_bar, say
 from losspool.segmentation.config import Config, dump_config
 from losspool.segmentation.data import WarnOnce
+from losspool.segmentation.models import TrainingOutput
 from losspool.segmentation.training.device import Stopwatch, host_waits
 from losspool.segmentation.training.loader import Batch, draws_ahead, training_batches
 from losspool.segmentation.training.processes import any_rank, gathered, host_group, join
@@ -111,8 +112,12 @@ class Trainer:
             if config.channels_last:
                 pixels = pixels.contiguous(memory_format=torch.channels_last)
             with self._no_sync(part < config.accumulate - 1), self._stopwatch.running():
-                logits = self.network(pixels)
-                result = self.criterion(logits, labels, [draw.seed for draw in batch.draws], self.state.step)
+                output, seeds = self.network(pixels), [draw.seed for draw in batch.draws]
+                logits, aux = output if isinstance(output, TrainingOutput) else (output, None)
+                result = self.criterion(logits, labels, seeds, self.state.step)
+                if aux is not None:
+                    extra = self.criterion(aux, labels, seeds, self.state.step).loss
+                    result.loss = result.loss + self.config.model.aux_weight * extra
                 fabric.backward(result.loss / config.accumulate)
             mine += step_stats(result, labels, len(self.data.classes), batch.skipped)
         draws = [draw for batch in micro_batches for draw in batch.draws]

@@ -46,7 +46,7 @@ class Validation:
         predict = Predictor(
             module,
             self.model.spec.preprocessing,
-            stride=self.model.spec.output_stride,
+            stride=self.model.spec.logit_stride,
             zoom=self.config.data.zoom,
             config=self.config.evaluate,
             device=self.fabric.device,
