@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from losspool.segmentation.models import TrainingOutput
+
 
 def build(num_classes: int) -> nn.Module:
     """Coarse logits at stride 4, in a few thousand parameters, with BatchNorm and dropout."""
@@ -46,6 +48,20 @@ class Memoriser(nn.Module):
         rows = torch.linspace(-1, 1, height).view(1, 1, -1, 1).expand(batch, 1, height, width)
         columns = torch.linspace(-1, 1, width).view(1, 1, 1, -1).expand(batch, 1, height, width)
         return self.net(torch.cat([x, rows, columns], 1))
+
+
+def build_auxiliary(num_classes: int) -> nn.Module:
+    """With an auxiliary head."""
+    return Auxiliary(num_classes)
+
+
+class Auxiliary(nn.Module):
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.main, self.aux = (nn.Conv2d(3, num_classes, 3, stride=4, padding=1) for _ in range(2))
+
+    def forward(self, x):
+        return TrainingOutput(self.main(x), self.aux(x)) if self.training else self.main(x)
 
 
 def not_a_network(num_classes: int):

@@ -34,7 +34,10 @@ def covered(logits: Tensor, size: tuple[int, int], stride: int | None) -> tuple[
 def enlarge(logits: Tensor, size: tuple[int, int], stride: int | None) -> Tensor:
     """Upsample coarse logits (B, C, h, w) bilinearly to the image size (H, W); see :func:`covered`."""
     full = F.interpolate(logits, covered(logits, size, stride), mode="bilinear", align_corners=ALIGN_CORNERS)
-    return full[:, :, : size[0], : size[1]]
+    if stride is None:
+        return full
+    # Cuts, as a slice would; but a slice's strides tie a program that torch.export traces to its example's sizes.
+    return F.pad(full, (0, size[1] - full.shape[3], 0, size[0] - full.shape[2]))
 
 
 class Network(nn.Module):

@@ -6,10 +6,12 @@ Nothing is downloaded, and no code or pickle of a checkpoint is run: weights com
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import torch
@@ -91,6 +93,9 @@ def _unwrapped(output: Any) -> tuple[Any, Any]:
 
 def _smp(package: Any, name: str, num_classes: int, args: Args) -> Built:
     kind = _class(package, name)
+    if not str(args.get("encoder_name")).startswith("tu-"):  # only timm's encoders take further arguments
+        for key in args:
+            _check_name(key, inspect.signature(kind.__init__).parameters, "the network has no argument")
     network = kind(in_channels=3, classes=num_classes, **{**args, "encoder_weights": None})
     return Built(network, args, network.encoder.output_stride if network.requires_divisible_input_shape else 1)
 
@@ -107,7 +112,7 @@ def _transformers(package: Any, name: str, num_classes: int, args: Args) -> Buil
     settings = {key: value for key, value in args.items() if key != "pretrained"}
     known = kind.config_class().to_dict()
     for key in settings:
-        _check_name(key, known, "argument")
+        _check_name(key, known, "the network has no argument")
     if "pretrained" not in args:
         return Built(kind(kind.config_class(num_labels=num_classes, **settings)), args)
     folder = Path(str(args["pretrained"])).expanduser()
@@ -177,8 +182,7 @@ def build_package(name: str, num_classes: int, args: Mapping[str, Any]) -> tuple
         missing = package.install if error.name == package.module else error.name
         raise UserError(f"model {name!r} needs the package {missing}: pip install {missing}") from error
     except Exception as error:  # importing another package may raise anything
-        problem = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(f"model {name!r}: {package.module} cannot be imported ({problem})") from error
+        raise UserError(f"model {name!r}: {package.module} cannot be imported ({described(error)})") from error
     try:
         _refuse_downloads(args, allowed=("pretrained",) if prefix == "transformers" else ())
         built = package.build(module, network, num_classes, dict(args))
@@ -186,7 +190,7 @@ def build_package(name: str, num_classes: int, args: Mapping[str, Any]) -> tuple
     except UserError as error:
         raise UserError(f"model {name!r}: {error}") from error
     except Exception as error:  # another package's code may raise anything
-        raise UserError(f"model {name!r} {called(num_classes, args)} raised {_described(error)}") from error
+        raise UserError(f"model {name!r} {called(num_classes, args)} raised {described(error)}") from error
 
 
 def called(num_classes: int, args: Mapping[str, Any]) -> str:
@@ -194,8 +198,9 @@ def called(num_classes: int, args: Mapping[str, Any]) -> str:
     return ", ".join([f"called with {num_classes}", *(f"{key}={value!r}" for key, value in args.items())])
 
 
-def _described(error: Exception) -> str:
-    return f"{type(error).__name__}: {first_line(error)}"
+def described(error: Exception) -> str:
+    """The type of an error and what it says, shortened: smp names all of its encoders."""
+    return shorten(f"{type(error).__name__}: {first_line(error)}", 300, placeholder=" …")
 
 
 def _refuse_downloads(args: Mapping[str, Any], allowed: Collection[str] = ()) -> None:
@@ -222,8 +227,8 @@ def _class(package: Any, name: str) -> Any:
     return kind
 
 
-def _check_name(name: str, known: Collection[str], what: str = "network") -> None:
+def _check_name(name: str, known: Collection[str], problem: str = "the package has no network") -> None:
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
         hint = f", did you mean {near[0]!r}?" if near else ""
-        raise UserError(f"the package has no {what} {name!r}{hint}")
+        raise UserError(f"{problem} {name!r}{hint}")

@@ -10,12 +10,12 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from losspool.segmentation.base import UserError, first_line, import_by_path
+from losspool.segmentation.base import UserError, import_by_path
 from losspool.segmentation.models.backbone import Variant
 from losspool.segmentation.models.batch_norm import BatchNormMode, freeze_batch_norm
 from losspool.segmentation.models.deeplab import DeepLabV2
 from losspool.segmentation.models.network import Network
-from losspool.segmentation.models.packages import Adapted, build_package, called, is_package_name
+from losspool.segmentation.models.packages import Adapted, build_package, called, described, is_package_name
 from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
 from losspool.segmentation.models.spec import MODELS, ModelSpec, default_output_stride
 from losspool.segmentation.models.weights import (
@@ -202,8 +202,7 @@ def _build_custom(spec: ModelSpec) -> nn.Module:
     try:
         module = build(classes, **spec.args)
     except Exception as error:
-        problem = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(f"model {path!r} {called(classes, spec.args)} raised {problem}") from error
+        raise UserError(f"model {path!r} {called(classes, spec.args)} raised {described(error)}") from error
     if not isinstance(module, nn.Module):
         raise UserError(f"model {path!r} must return a torch.nn.Module, got {type(module).__name__}")
     return module

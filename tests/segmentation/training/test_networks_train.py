@@ -1,0 +1,64 @@
+"""Networks in the trainer: they learn, resume and export; auxiliary heads and BatchNorm do as the settings say."""
+
+import pytest
+import torch
+
+from four_images import check_network
+from losspool.segmentation.models.batch_norm import FrozenBatchNorm
+from other_packages import import_torchvision
+from runs_for_tests import metrics, train, write_recipe
+
+
+@pytest.mark.parametrize(("name", "suffix"), [("deeplabv3plus_resnet18", "pt2"), ("fpn_resnet18", "onnx")])
+def test_a_network_overfits_resumes_and_exports(tmp_path, name, suffix):
+    """tests/scripts/overfit_networks.py does the same with all networks."""
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    assert check_network(tmp_path, name, "train.steps=40", size=64, suffixes=(suffix,)) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "args"),
+    [
+        ("segmentation_models_pytorch", "smp:Unet", "{encoder_name: resnet18}"),
+        ("torchvision", "torchvision:lraspp_mobilenet_v3_large", "{}"),
+        (
+            "transformers",
+            "transformers:SegformerForSemanticSegmentation",
+            "{depths: [1, 1, 1, 1], classifier_dropout_prob: 0}",
+        ),
+    ],
+)
+def test_another_packages_network_overfits_resumes_and_exports(tmp_path, package, name, args):
+    import_torchvision()
+    pytest.importorskip(package, reason=f"{package} is not installed")
+    assert check_network(tmp_path, name, f"model.args={args}", "train.steps=150", "train.lr=0.05") > 0.95
+
+
+def auxiliary_run(tmp_path, weight):
+    recipe = write_recipe(tmp_path, steps=1, log_every=1)
+    overrides = ("model.name=tiny_model.build_auxiliary", "method=base", f"model.aux_weight={weight}")
+    trainer = train(recipe, tmp_path / f"run-{weight}", *overrides)
+    (line, _) = metrics(tmp_path / f"run-{weight}")
+    return trainer.model.module, line["loss"]
+
+
+def test_the_auxiliary_head_is_trained_by_its_weight(tmp_path):
+    """The loss grows linearly in the weight, and so does the gradient of the auxiliary head."""
+    torch.manual_seed(0)
+    runs = {weight: auxiliary_run(tmp_path, weight) for weight in (0, 1, 2)}
+    losses = [loss for _, loss in runs.values()]
+    assert losses[1] - losses[0] == pytest.approx(losses[2] - losses[1], rel=1e-4)
+    assert losses[1] - losses[0] > 0.1
+    moved = [module.aux.bias.detach() - runs[0][0].aux.bias.detach() for module, _ in runs.values()]
+    assert not moved[0].any()
+    assert moved[1].abs().max() > 1e-4
+    torch.testing.assert_close(2 * moved[1], moved[2], rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(("setting", "frozen"), [("null", False), ("train", False), ("frozen", True)])
+def test_batch_norm_learns_unless_it_is_frozen(tmp_path, setting, frozen):
+    recipe = write_recipe(tmp_path, steps=2)
+    trainer = train(recipe, tmp_path / "run", f"model.batch_norm={setting}")
+    norm = trainer.model.module[1]
+    assert isinstance(norm, FrozenBatchNorm) == frozen
+    assert bool(norm.running_mean.any()) == (not frozen)
