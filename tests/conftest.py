@@ -14,6 +14,8 @@ from real_runs import Processes
 # A test and the processes that it starts must add up in the same order, and two tests at a time share the cores.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+# A pool of compiling processes takes longer to start than the tests' small graphs take to compile.
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
 
 GRIDS = Path(__file__).parent / "lab" / "grids" / "test_runner.py"
