@@ -182,7 +182,7 @@ def test_a_run_that_failed_goes_on_without_the_file(recipe, data, tmp_path, monk
 
 
 def test_a_run_of_before_the_option_can_be_resumed(recipe, tmp_path, monkeypatch):
-    """Its checkpoint knows nothing of skipped crops."""
+    """Its checkpoint knows nothing of skipped crops, of the gradient's norm and of averaged weights."""
     train(recipe, tmp_path / "whole")
     with monkeypatch.context() as patch:
         at_step(patch, 6, interrupt)
@@ -193,8 +193,9 @@ def test_a_run_of_before_the_option_can_be_resumed(recipe, tmp_path, monkeypatch
     trainer = Trainer(config, tmp_path / "other")
     window = stored.pop("window")
     stored.pop("skipped")
-    trainer._restore({**stored, "window": window[:-1], "seconds": 0.0, "compute": 0.0})
-    assert torch.equal(trainer.window.values, window)
+    stored.pop("averaged")
+    trainer._restore({**stored, "window": window[:-4], "seconds": 0.0, "compute": 0.0})
+    assert torch.equal(trainer.window.values, torch.cat([window[:-4], torch.zeros(4)]))
     assert trainer.state.skipped == 0
 
 

@@ -249,7 +249,7 @@ def test_the_configs_of_stored_runs_load():
         stored = with_new_keys(yaml.safe_load(path.read_text()))
         for part, values in loaded.items():
             expected = defaults[part] | stored[part] if isinstance(values, dict) else stored[part]
-            assert values == expected, path
+            assert values == expected, (path, part)
 
 
 @section("part")

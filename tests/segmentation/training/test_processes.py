@@ -44,6 +44,7 @@ def test_two_processes_with_half_the_batch_follow_one_with_the_whole(tmp_path, s
         assert line["iou"] == pytest.approx(other["iou"], abs=1e-3)  # an arg-max may flip on a tie
         if line["split"] == "train":
             assert line["loss"] == pytest.approx(other["loss"], rel=1e-4)
+            assert line["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
             assert line["saturated"] == pytest.approx(other["saturated"], abs=0.01)
     assert description(tmp_path / "two")["processes"] == 2
 

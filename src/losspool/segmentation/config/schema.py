@@ -152,18 +152,26 @@ class TrainConfig:
     """Crops per update, process and micro-batch."""
     accumulate: Count = 1
     """Micro-batches per update."""
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    """sgd, or adamw, which needs a lower rate (such as 3e-4) and has its own ``weight_decay``."""
     lr: Positive = 0.01
     """Initial learning rate of the backbone."""
     head_factor: Positive = 10.0
     """Learning rate of the head, relative to the backbone."""
+    schedule: Literal["poly", "cosine"] = "poly"
+    """How the rate falls to zero: poly, (1 - step/steps)^power, or cosine, (1 + cos(π·step/steps))/2."""
     power: Annotated[float, Field(ge=0, le=1e6), NUMBER] = 0.9
-    """The rate falls as (1 - step/steps)^power."""
+    """The power of schedule poly."""
     warmup: Natural = 0
     """Steps of linear warm-up. A new head needs them at high rates."""
     momentum: Fraction = 0.9
     """Momentum of SGD."""
     weight_decay: Annotated[float, Field(ge=0, le=1e6), NUMBER] = 5e-4
-    """Weight decay of SGD."""
+    """Weight decay. AdamW decays neither biases nor norms, and needs more: 0.01 to 0.05 is usual."""
+    clip: NonNegative = 0.0
+    """Largest norm of the gradient; a longer one is scaled down to it. 0 disables the limit."""
+    ema: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.0
+    """Decay of averaged weights, such as 0.999; these are validated and predict. 0 averages nothing."""
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     """32-true, bf16-mixed or 16-mixed."""
     compile: bool = False

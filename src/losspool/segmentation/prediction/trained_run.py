@@ -86,7 +86,7 @@ class TrainedRun:
             if spec.num_classes != len(classes):
                 raise ValueError(f"the model has {spec.num_classes} classes, the checkpoint names {len(classes)}")
             model = build_from_spec(spec)
-            model.module.load_state_dict(content["model"])
+            model.module.load_state_dict({**content["model"], **content.get("averaged", {})})
         model.module.eval()
         return Trained(model, config, classes, step)
 

@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from losspool.segmentation.base import UserError, sweep
-from losspool.segmentation.config import Config, TrainConfig
+from losspool.segmentation.config import Config
 from losspool.segmentation.data import ClassIndex, ClassInfo, Dataset, Skip, check_classes, class_index
 from losspool.segmentation.losses import Criterion
 from losspool.segmentation.models import Model, ModelSpec, build_from_spec, build_model
@@ -25,6 +25,7 @@ from losspool.segmentation.runs import (
     write_config,
 )
 from losspool.segmentation.training.loader import check_prefetch
+from losspool.segmentation.training.optimization import build_optimizer
 from losspool.segmentation.training.processes import gathered
 from losspool.segmentation.training.sampling import CropSampler
 
@@ -60,22 +61,9 @@ def build_setup(
     module = model.module
     if config.train.channels_last:
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
-    optimizer = torch.optim.SGD(
-        model.parameter_groups(config.train.lr, config.train.head_factor),
-        lr=config.train.lr,
-        momentum=config.train.momentum,
-        weight_decay=config.train.weight_decay,
-    )
+    optimizer = build_optimizer(model, config.train)
     network = cast(nn.Module, torch.compile(module)) if config.train.compile else module
     return Setup(data, val_data, sampler, model, index, criterion, *fabric.setup(network, optimizer))
-
-
-def set_rates(optimizer: Any, config: TrainConfig, step: int) -> None:
-    """Set the learning rates of a step: linear warm-up, then polynomial decay."""
-    warm = min((step + 1) / config.warmup, 1.0) if config.warmup else 1.0
-    factor = warm * (1 - step / config.steps) ** config.power
-    for group in optimizer.param_groups:
-        group["lr"] = config.lr * (config.head_factor if group["name"] == "head" else 1.0) * factor
 
 
 def claim_and_read(

@@ -18,10 +18,12 @@ from losspool.segmentation.base import BrokenFileError, Interrupt, Interrupted, 
 from losspool.segmentation.config import Config, dump_config
 from losspool.segmentation.data import WarnOnce
 from losspool.segmentation.models import TrainingOutput
+from losspool.segmentation.training.averaging import AveragedWeights
 from losspool.segmentation.training.device import Stopwatch, host_waits
 from losspool.segmentation.training.loader import Batch, draws_ahead, training_batches
+from losspool.segmentation.training.optimization import clip_gradients, set_rates
 from losspool.segmentation.training.processes import any_rank, gathered, host_group, join
-from losspool.segmentation.training.setup import begin, build_setup, claim_and_read, set_rates
+from losspool.segmentation.training.setup import begin, build_setup, claim_and_read
 from losspool.segmentation.training.state import State
 from losspool.segmentation.training.step_stats import StepStats, step_stats
 from losspool.segmentation.training.unread import Step, UnreadSteps
@@ -46,6 +48,7 @@ class Trainer:
             setup = build_setup(config, self.fabric, self.folder, stored, broken)
             self.data, self.sampler, self.model = setup.data, setup.sampler, setup.model
             self.criterion, self.network, self.optimizer = setup.criterion, setup.network, setup.optimizer
+            self.averaged = AveragedWeights(self.model.module, config.train.ema)
             self.previews = Previews(self.folder.previews, setup.val_data, config.train.previews, broken)
             self.validation = Validation(
                 self.fabric, config, self.model, setup.val_data, self.previews, setup.index, self._warn_all
@@ -120,15 +123,18 @@ class Trainer:
                     result.loss = result.loss + self.config.model.aux_weight * extra
                 fabric.backward(result.loss / config.accumulate)
             mine += step_stats(result, labels, len(self.data.classes), batch.skipped)
+        with self._stopwatch.running():
+            norm = clip_gradients(fabric, self.network, self.optimizer, config)
         draws = [draw for batch in micro_batches for draw in batch.draws]
         broken = [error for batch in micro_batches for error in batch.broken]
-        self._unread.add(Step(self.state.step + 1, mine, mine.reduced(fabric), draws, broken))
+        self._unread.add(Step(self.state.step + 1, mine, mine.reduced(fabric).with_norm(norm), draws, broken))
         if not host_waits(fabric.device):  # the weights stay as they are if the loss is not finite
             self._read(self.state.step + 1)
         stop = any_rank(self._hosts, interrupt.signal is not None)
         with self._stopwatch.running():
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
+            self.averaged.update(self.state.step + 1)
         self.state.step += 1
         if self.state.log_due(config):
             self._read_all()
@@ -186,7 +192,8 @@ class Trainer:
 
     def _validate(self, watch: Callable[[], None]) -> None:
         began, state = time.perf_counter(), self.state
-        summary = self.validation(state.step, watch)
+        with self.averaged.in_network():
+            summary = self.validation(state.step, watch)
         took = round(time.perf_counter() - began, 3)
         self._write({"step": state.step, "split": "val", **summary, "time": {"validation": took}})
         if state.best is None or summary["miou"] > state.best["miou"]:
@@ -208,6 +215,7 @@ class Trainer:
                 **self.state.to_dict(),
                 "processes": self.fabric.world_size,
                 "model": self.model.module.state_dict(),
+                "averaged": self.averaged.values,
                 "spec": self.model.spec.to_dict(),
                 "classes": [info.to_dict() for info in self.data.classes],
                 "config": dump_config(self.config),
@@ -230,6 +238,7 @@ class Trainer:
             )
         with runs.fitting(self.folder.checkpoints, "the run"):
             self.model.module.load_state_dict(stored["model"])
+            self.averaged.load(stored.get("averaged", {}))
             self.optimizer.load_state_dict(stored["optimizer"])
             self.fabric.strategy.precision.load_state_dict(stored["precision"])
             self.sampler.running.load_state_dict(stored["running"])
