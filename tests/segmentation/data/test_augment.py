@@ -1,5 +1,8 @@
 """Laws of the crop: it holds what it was aimed at, invents no label, pads with void, and is decided by the seed."""
 
+import hashlib
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -185,3 +188,103 @@ def test_down_scaling_averages_instead_of_skipping():
     image = np.repeat(board[..., None], 3, axis=2)
     cut, _ = crop(image, board // 255, Augmentation((30, 30), (0.5, 0.5)), 3)
     assert np.abs(cut.astype(int) - 127).max() < 40
+
+
+def test_crops_without_new_settings_are_those_of_version_0_1():
+    """Published runs are repeated from their seeds. The labels of a hundred crops, as version 0.1 cut them."""
+    image, label = scene(70, 80)
+    digest = hashlib.sha256()
+    for seed in range(50):
+        for aim in (None, (30, 41)):
+            digest.update(np.ascontiguousarray(crop(image, label, Augmentation((40, 50)), seed, aim)[1]))
+    assert digest.hexdigest().startswith("2840ecd8985ebd0c")
+
+
+EVERYTHING = {"photometric": 1.0, "grey": 0.3, "rotate": 180.0, "turns": True}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_an_aimed_pixel_survives_rotations_and_turns(data):
+    height, width = data.draw(HEIGHTS), data.draw(HEIGHTS)
+    size = (data.draw(st.integers(1, 50)), data.draw(st.integers(1, 50)))
+    aim = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
+    low = data.draw(st.floats(0.25, 2))
+    image, label = scene(height, width)
+    label[aim] = 200
+    augmentation = Augmentation(size, (low, data.draw(st.floats(low, 2))), **EVERYTHING)
+    cut, labels = crop(image, label, augmentation, data.draw(st.integers(0, 2**63 - 1)), aim)
+    assert (cut.shape, labels.shape) == ((*size, 3), size)
+    assert (labels == 200).any()
+    assert set(np.unique(labels)) <= {0, 1, 2, 3, 200, 255}
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 1.5])
+@pytest.mark.parametrize("aim", [None, (40, 37)])
+def test_image_and_label_stay_together_when_rotated(scale, aim):
+    """Where the image's own coordinates say (row, column), the label must be that pixel's; all else is padding."""
+    image, label = scene(80, 80)
+    angles, compared = [], 0
+    for seed in range(40):
+        cut, labels = crop(image, label, Augmentation((48, 40), (scale, scale), rotate=180.0, turns=True), seed, aim)
+        inside = labels != 255
+        assert (cut[~inside] == PADDING).all()
+        rows, columns = cut[..., 0] / 3, cut[..., 1] / 3
+        expected = label[np.round(rows).astype(int).clip(0, 79), np.round(columns).astype(int).clip(0, 79)]
+        away = ((rows > 3) & (rows < 76) & (columns > 3) & (columns < 76)) & inside
+        # The image is blended between pixels; where the nearest pixel is a toss-up, either is right.
+        clear = (np.abs(rows % 1 - 0.5) > 0.35) & (np.abs(columns % 1 - 0.5) > 0.35) & away
+        compared += clear.sum()
+        np.testing.assert_array_equal(labels[clear], expected[clear])
+        down, right = np.gradient(rows, axis=0)[away], np.gradient(rows, axis=1)[away]
+        np.testing.assert_allclose(np.hypot(np.median(down), np.median(right)), 1 / scale, atol=0.2)
+        angles.append(np.arctan2(np.median(right), np.median(down)))
+    assert compared > 1000
+    assert np.ptp(angles) > 5  # all around
+
+
+def test_rotations_stay_within_their_range():
+    """A ramp of rows leans by the angle: uniform from -20 to 20 degrees, without turns or flips."""
+    image, label = scene(80, 80)
+    leans = []
+    for seed in range(200):
+        cut, _ = crop(image, label, Augmentation((30, 30), (1, 1), flip=False, rotate=20.0), seed, (40, 40))
+        rows = cut[..., 0] / 3
+        leans.append(np.degrees(np.arctan2(np.gradient(rows, axis=1).mean(), np.gradient(rows, axis=0).mean())))
+    assert -21 < min(leans) < -18
+    assert 18 < max(leans) < 21
+    assert np.mean(leans) == pytest.approx(0, abs=3)
+
+
+@pytest.mark.parametrize(("flip", "orientations"), [(False, 4), (True, 8)])
+def test_turns_are_turns_of_the_same_crop(flip, orientations):
+    """By 90 degrees each; with flips, all eight orientations of a square crop, equally often."""
+    image, label = scene(33, 33)
+    counts = Counter()
+    for seed in range(400):
+        cut, labels = crop(image, label, Augmentation((33, 33), (1, 1), flip, turns=True), seed)
+        corners = tuple(map(tuple, cut[[0, 0, -1], [0, -1, 0], :2]))
+        counts[corners] += 1
+        at = cut // 3
+        np.testing.assert_array_equal(labels, label[at[..., 0], at[..., 1]])
+    assert len(counts) == orientations
+    assert min(counts.values()) > 400 / orientations / 2
+
+
+def test_a_rectangular_crop_keeps_its_shape_when_turned():
+    image, label = scene(90, 90)
+    shapes = {crop(image, label, Augmentation((20, 50), turns=True), seed)[1].shape for seed in range(20)}
+    assert shapes == {(20, 50)}
+
+
+def test_colours_change_no_label_and_no_padding():
+    image, label = scene(30, 40)
+    changed = 0
+    for seed in range(60):
+        plain, there = (
+            crop(image, label, Augmentation((50, 50), **more), seed) for more in ({}, {"photometric": 1.0, "grey": 0.5})
+        )
+        np.testing.assert_array_equal(plain[1], there[1])
+        assert (there[0][there[1] == 255] == PADDING).all()
+        changed += bool((plain[0] != there[0]).any())
+    assert changed > 50

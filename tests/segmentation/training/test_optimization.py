@@ -151,7 +151,7 @@ class KilledError(BaseException):
 @pytest.mark.parametrize("step", [5, 8])
 def test_a_kill_and_a_resume_change_nothing(recipe, tmp_path, monkeypatch, step):
     """With every part of the state: AdamW's moments, averaged weights, the norms of a line that is not written yet."""
-    options = (*MODERN, "train.checkpoint_every=2")
+    options = (*MODERN, "train.checkpoint_every=2", "data.photometric=1", "data.rotate=30")
     train(recipe, tmp_path / "whole", *options)
 
     def kill():

@@ -88,6 +88,14 @@ class DataConfig:
     """Range of the random scale, multiplied by ``zoom``."""
     flip: bool = True
     """Flip crops horizontally with probability 0.5."""
+    photometric: Fraction = 0.0
+    """Strength of random changes of brightness, contrast, saturation, hue and sharpness; see docs/data.md."""
+    grey: Fraction = 0.0
+    """Probability that a crop is made grey."""
+    rotate: Annotated[float, Field(ge=0, le=180), NUMBER] = 0.0
+    """Rotate crops by up to this many degrees to either side."""
+    turns: bool = False
+    """Turn crops by 0, 90, 180 or 270 degrees; with ``flip`` also upside down. For images without an up."""
     workers: Natural = 2
     """Loader processes; 0 reads in the training process. The crops are the same."""
     skip_broken: bool = False

@@ -132,7 +132,15 @@ def training_batches(
     )
     return crop_loader(
         dataset,
-        Augmentation(config.data.crop, (zoom * low, zoom * high), config.data.flip),
+        Augmentation(
+            config.data.crop,
+            (zoom * low, zoom * high),
+            config.data.flip,
+            photometric=config.data.photometric,
+            grey=config.data.grey,
+            rotate=config.data.rotate,
+            turns=config.data.turns,
+        ),
         stream,
         workers=config.data.workers,
         lag=config.sampling.lag,
