@@ -51,7 +51,7 @@ types: $(SETUP)  ## check types
 	$(BIN)/mypy
 
 demo: $(LAB)  ## train with the plain loss and with loss max-pooling, and write a report
-	$(BIN)/losspool lab run recipes/grids/demo.yaml --jobs 2 --out demo
+	$(BIN)/losspool lab run demo --jobs 2 --out demo
 
 schema: $(SETUP)  ## write the JSON schema of recipes again, after a change of settings or tables
 	$(BIN)/python -m losspool.segmentation.config.json_schema

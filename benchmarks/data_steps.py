@@ -124,8 +124,7 @@ def trainer_times(rounds: int) -> tuple[list[float], list[float]]:
             Image.fromarray(scenes.label(index)).save(root / "labels" / split / f"{index}.png")
         overrides = ["data.name=folder", f"data.root={root}", f"data.cache={root / 'cache'}", "model.weights=null"]
         overrides += ["model.frozen_bn=true", "train.lr=1e-6", f"train.steps={5 * rounds + 10}", "train.log_every=5"]
-        recipe = Path(__file__).parent.parent / "recipes" / "camvid.yaml"
-        command = [sys.executable, "-m", "losspool", "train", str(recipe), *overrides, "--out", str(root / "run")]
+        command = [sys.executable, "-m", "losspool", "train", "camvid", *overrides, "--out", str(root / "run")]
         subprocess.run(command, check=True, capture_output=True)
         lines = [json.loads(line) for line in (root / "run" / "metrics.jsonl").read_text().splitlines()]
     clock = [line["time"] for line in lines if line["split"] == "train"][1:]  # the first waits for the workers

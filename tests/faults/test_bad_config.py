@@ -1,7 +1,5 @@
 """Whatever a config or a class file holds, only the error that tells a user what to mend ever leaves."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -9,12 +7,13 @@ from hypothesis import strategies as st
 
 from faults.bad_files import bounded_memory, damaged, many, read_or_refused
 from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.config.recipes import RECIPES as LIBRARY
 from losspool.segmentation.config.recipes import dump_config, load_config
 from losspool.segmentation.config.schema import Config
 from losspool.segmentation.data.labels import ClassFile, read_classes
 from small_data import CLASSES, VOID
 
-RECIPES = [path.read_bytes() for path in sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))]
+RECIPES = [path.read_bytes() for path in LIBRARY.files.values()]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 from losspool import lab
 
 SOURCE = Path(lab.__file__).parent
-ROOMS = ("comparison", "tables", "figures", "report", "grids")
+ROOMS = ("library", "comparison", "tables", "figures", "report", "grids")
 
 
 def imported(path: Path) -> list[tuple[str, str]]:

@@ -24,6 +24,10 @@ app.command("evaluate")(commands.evaluate)
 app.command("predict")(commands.predict)
 app.command("export")(commands.export)
 
+recipes_app = typer.Typer(add_completion=False, invoke_without_command=True, callback=commands.recipes)
+recipes_app.command("show")(commands.show_recipe)
+app.add_typer(recipes_app, name="recipes")
+
 data_app = _group("Check and prepare datasets.")
 data_app.command("check")(commands.check)
 prepare_app = _group("Turn downloads into datasets.")

@@ -84,7 +84,7 @@ def export(
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="Recipe, or a run's config.yaml.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe by name or file, or a run's config.yaml.")],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Settings such as method=lmp loss.p=1.5 train.steps=500.")
     ] = None,
@@ -110,6 +110,30 @@ def train(
         raise typer.Exit(128 + stopped.signal) from None
     if trainer.main:
         say(f"finished: {folder}")
+
+
+def recipes(context: typer.Context) -> None:
+    """List the recipes of `losspool train` and the grids of `losspool lab run`."""
+    from losspool.lab.library import GRIDS
+    from losspool.segmentation.config import RECIPES
+
+    if context.invoked_subcommand is None:
+        for library, command in ((RECIPES, "train"), (GRIDS, "lab run")):
+            width = max(map(len, library.files))
+            print(f"losspool {command} …")
+            print("".join(f"  {name:{width}}  {line}\n" for name, line in library.lines().items()))
+
+
+def show_recipe(name: Annotated[str, typer.Argument(help="Recipe or grid to print.")]) -> None:
+    """Print a recipe or grid, to start your own from."""
+    from losspool.lab.library import GRIDS
+    from losspool.segmentation.base import Library
+    from losspool.segmentation.config import RECIPES
+
+    both = Library("recipe or grid", *RECIPES.folders, *GRIDS.folders)
+    path = both.find(name)
+    # A recipe names its JSON schema relative to its own folder.
+    print(path.read_text(encoding="utf-8").replace("$schema=..", f"$schema={path.parent.parent}"), end="")
 
 
 def check(

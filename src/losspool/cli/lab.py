@@ -34,7 +34,7 @@ def needs_the_lab() -> None:
 
 
 def run(
-    grid: Annotated[Path, typer.Argument(help="A grid, such as one of recipes/grids.")],
+    grid: Annotated[str, typer.Argument(help="Grid: a name that `losspool recipes` lists, or a file.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="For all runs, such as data.root=/data/camvid.")] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder (default: lab/<grid>).")] = None,
     executor: Annotated[str, typer.Option(help="Run on local, or on ray for a cluster.")] = "local",

@@ -16,6 +16,7 @@ from losspool.lab.grids import read_grid
 from losspool.lab.grids.executors import LocalExecutor, make_executor
 from losspool.lab.grids.runner import run_jobs
 from losspool.lab.grids.tasks import Outcome, Task, run_task
+from losspool.lab.library import GRIDS
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.recipes import dump_config
 from losspool.segmentation.config.schema import METHODS
@@ -23,21 +24,20 @@ from runs_for_tests import write_recipe
 from trained_runs import assert_mistake
 
 ROOT = Path(__file__).parents[3]
-GRIDS = ROOT / "recipes" / "grids"
 
 
 def jobs(name, tmp_path):
-    return read_grid(GRIDS / f"{name}.yaml").jobs(tmp_path)
+    return read_grid(name).jobs(tmp_path)
 
 
-@pytest.mark.parametrize("path", sorted(GRIDS.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", GRIDS.files.values(), ids=lambda path: path.stem)
 def test_every_grid_can_be_planned_and_names_its_own_command(path, tmp_path):
     made = read_grid(path).jobs(tmp_path)
     assert len({job.folder.path for job in made}) == len(made) > 1
     assert all(job.missing for job in made)
     assert list(tmp_path.iterdir()) == []  # planning writes nothing
     head = path.read_text().split("recipe:")[0]
-    assert f"losspool lab run recipes/grids/{path.name}" in head
+    assert f"losspool lab run {path.stem}" in head
     grid = read_grid(path)
     methods = {job.config.method for job in made}
     assert grid.baseline.split(",")[0] in methods
@@ -77,7 +77,7 @@ def test_cityscapes_table_2_is_evaluated_as_in_the_paper(tmp_path):
     assert wanted.settings.tiling == "optimized"
     path = wanted.path(job)
     assert path.name == "evaluation-val-optimized-150000+160000+165000.json"
-    assert read_grid(GRIDS / "table2-cityscapes.yaml").scores == "val-optimized"
+    assert read_grid("table2-cityscapes").scores == "val-optimized"
     arguments = job.missing[1]
     assert arguments[:2] == ("evaluate", str(job.folder.path))
     assert "150000,160000,165000" in arguments
@@ -85,10 +85,8 @@ def test_cityscapes_table_2_is_evaluated_as_in_the_paper(tmp_path):
 
 def test_the_documents_example(tmp_path):
     (example,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "lab.md").read_text(), re.MULTILINE | re.DOTALL)
-    (tmp_path / "grids").mkdir()
-    (tmp_path / "grids" / "example.yaml").write_text(example)
-    (tmp_path / "streets.yaml").write_text((ROOT / "recipes" / "streets.yaml").read_text())
-    made = read_grid(tmp_path / "grids" / "example.yaml").jobs(tmp_path / "out")
+    (tmp_path / "example.yaml").write_text(example)
+    made = read_grid(tmp_path / "example.yaml").jobs(tmp_path / "out")
     assert len(made) == 3 + 4 * 2
     assert made[0].evaluations[0].checkpoint == "best"
 
@@ -144,7 +142,7 @@ def test_dry_run_lists_commands_and_writes_nothing(tmp_path, command):
         ({"runs": [{"method": ["lmp", "lmp"]}]}, "2 runs are called 'lmp-s0'"),
         ({"seeds": 3}, "'seeds' must be a list of whole numbers, got 3"),
         ({"seeds": [True]}, "'seeds' must be"),
-        ({"recipe": None}, "'recipe' must name a file"),
+        ({"recipe": None}, "'recipe' must be a recipe's name or path"),
         ({"recipe": "none.yaml"}, "none.yaml"),
         ({"sedes": [1]}, "unknown key 'sedes'"),
         ({"overrides": [1]}, "'overrides' must hold settings"),

@@ -9,11 +9,11 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from losspool.segmentation.base import UserError
-from losspool.segmentation.config import METHODS, load_config
+from losspool.segmentation.config import METHODS, RECIPES, load_config
 from losspool.segmentation.config.json_schema import FILE, recipe_schema
 
 ROOT = Path(__file__).parents[3]
-RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+LIBRARY = RECIPES.files.values()
 SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))
 
 
@@ -38,7 +38,7 @@ def test_every_field_is_documented_and_no_other_is_allowed():
             assert "description" in field or "description" in SCHEMA["$defs"][Path(field["$ref"]).name], name
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", LIBRARY, ids=lambda path: path.stem)
 def test_every_recipe_names_the_schema_and_fits_it(path):
     text = path.read_text()
     named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", text)

@@ -2,7 +2,6 @@
 
 import json
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +18,6 @@ from losspool.segmentation.training.trainer import Trainer
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
 from shared_data import shared_data
 from small_data import CLASSES, VOID, save, write_classes
-
-RECIPES = Path(__file__).parents[3] / "recipes"
 
 
 @pytest.fixture
@@ -167,7 +164,7 @@ def test_the_small_recipes_train_two_steps(name, tmp_path, monkeypatch):
     if name == "camvid":
         overrides += [f"data.root={a_few_images(shared_data('camvid'), tmp_path / 'camvid')}"]
         overrides += [f"model.weights={shared_data('weights', 'mobilenet_v2-b0353104.pth')}"]
-    trainer = train(RECIPES / f"{name}.yaml", tmp_path / "run", *overrides)
+    trainer = train(name, tmp_path / "run", *overrides)
     assert trainer.state.validated == 2
 
 

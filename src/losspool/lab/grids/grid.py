@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from losspool.lab.comparison import labels, matching_names
-from losspool.segmentation.base import UserError, is_import_path, read_json, read_yaml
-from losspool.segmentation.config import Config, EvaluateConfig, load_config
+from losspool.lab.library import GRIDS
+from losspool.segmentation.base import UserError, is_import_path, is_path, read_json, read_yaml
+from losspool.segmentation.config import RECIPES, Config, EvaluateConfig, load_config
 from losspool.segmentation.prediction import changed, evaluation_name
 from losspool.segmentation.runs import RunFolder, check_folder
 
@@ -91,7 +92,8 @@ class Grid:
     """The content of a grid's file."""
 
     path: Path
-    recipe: Path
+    recipe: str
+    """A recipe's name, or its path."""
     overrides: Mapping[str, Any]
     blocks: tuple[Mapping[str, Any], ...]
     """Settings with a value or a list of values each; every combination is a run."""
@@ -163,13 +165,14 @@ class Grid:
         name, folder = _name(settings), RunFolder(out / _name(settings))
         words = [*(_word(key, value) for key, value in {**self.overrides, **settings}.items()), *overrides]
         config = load_config(self.recipe, words)
-        train = ("train", str(self.recipe), *words, "--out", str(folder.path), "--resume")
+        train = ("train", self.recipe, *words, "--out", str(folder.path), "--resume")
         evaluations = tuple(_planned_evaluation(self.path, config, wanted) for wanted in self.evaluations)
         return Job(name, folder, config, train, evaluations)
 
 
-def read_grid(path: Path) -> Grid:
-    """Read a grid from YAML, see docs/lab.md."""
+def read_grid(path: Path | str) -> Grid:
+    """Read a grid from YAML, see docs/lab.md. ``path`` may be the name of a grid that comes with the package."""
+    path = GRIDS.find(path)
     content = read_yaml(path, "the grid")
     if not isinstance(content, dict):
         raise UserError(f"{path}: a grid holds settings by name, got {type(content).__name__}")
@@ -178,7 +181,7 @@ def read_grid(path: Path) -> Grid:
             raise UserError(f"{path}: unknown key {key!r}; known are {', '.join(_KEYS)}")
     recipe = content.get("recipe")
     if not isinstance(recipe, str):
-        raise UserError(f"{path}: 'recipe' must name a file, got {recipe!r}")
+        raise UserError(f"{path}: 'recipe' must be a recipe's name or path, got {recipe!r}")
     blocks = content.get("runs")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) and block for block in blocks):
         raise UserError(f"{path}: 'runs' must be a list of settings by name, got {blocks!r}")
@@ -193,7 +196,7 @@ def read_grid(path: Path) -> Grid:
             raise UserError(f"{path}: runs: a block of seeds alone has no run")
     return Grid(
         path,
-        Path(os.path.normpath(path.parent / recipe)),
+        _recipe(path, recipe),
         _check_settings(path, "overrides", _mapping(path, "overrides", content.get("overrides") or {})),
         settings,
         seeds,
@@ -201,6 +204,18 @@ def read_grid(path: Path) -> Grid:
         _text(path, "scores", content.get("scores")),
         _text(path, "baseline", content.get("baseline")),
     )
+
+
+def _recipe(path: Path, name: str) -> str:
+    """A recipe's name as it is, which every machine of a cluster knows; a path from the grid's folder."""
+    beside = os.path.normpath(path.parent / name)
+    if is_path(name) or os.path.isfile(beside):
+        return beside
+    try:
+        RECIPES.find(name)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return name
 
 
 def _seeds(path: Path, seeds: Any) -> tuple[int, ...]:

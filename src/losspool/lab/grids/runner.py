@@ -30,7 +30,7 @@ class Result:
 
 
 def run_grid(
-    path: Path,
+    path: Path | str,
     overrides: Sequence[str] = (),
     *,
     out: Path | None = None,

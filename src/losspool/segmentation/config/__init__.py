@@ -1,6 +1,6 @@
 """The settings of a run: their schema, and recipes that state them."""
 
-from losspool.segmentation.config.recipes import dump_config, load_config
+from losspool.segmentation.config.recipes import RECIPES, dump_config, load_config
 from losspool.segmentation.config.schema import (
     METHODS,
     TILINGS,
@@ -15,6 +15,7 @@ from losspool.segmentation.losses import LossConfig
 
 __all__ = [
     "METHODS",
+    "RECIPES",
     "TILINGS",
     "Config",
     "DataConfig",

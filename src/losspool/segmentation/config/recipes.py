@@ -9,14 +9,17 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from losspool.segmentation.base import UserError, parse_yaml, read_yaml, validate
+from losspool.segmentation.base import Library, UserError, parse_yaml, read_yaml, validate
 from losspool.segmentation.config.old_keys import overrides_with_new_keys, with_new_keys
 from losspool.segmentation.config.schema import Config, Recipe, method_settings
 
+RECIPES = Library("recipe", Path(__file__).with_name("library"))
+"""The recipes that come with the package."""
+
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
-    """The config of ``losspool train path overrides…``. ``path`` may be a run's own config.yaml."""
-    path = Path(path)
+    """The config of ``losspool train path overrides…``: a recipe's name or path, or a run's own config.yaml."""
+    path = RECIPES.find(path)
     content = read_yaml(path, "the recipe")
     stated = {} if content is None else with_new_keys(content, f"{path}: ")
     recipe = validate(Recipe, stated, f"{path}: ")
