@@ -59,15 +59,19 @@ def test_sweep_of_m(name, tmp_path):
     assert [(loss.p, loss.share) for loss in swept] == [(1.3, 0.1), (1.3, 0.25), (1.3, 0.5)]
 
 
+NEWER = {"ohem", "dice", "lovasz"}
+"""Methods that the grids for the paper's tables do not compare."""
+
+
 @pytest.mark.parametrize("name", ["table2-cityscapes", "table2-voc", "streets-table2"])
-def test_table_2_has_all_methods(name, tmp_path):
-    assert {job.config.method for job in jobs(name, tmp_path)} == set(METHODS)
+def test_table_2_has_all_methods_of_its_time(name, tmp_path):
+    assert {job.config.method for job in jobs(name, tmp_path)} == set(METHODS) - NEWER
 
 
 def test_camvids_table_2_has_every_method_that_was_published(tmp_path):
-    """More seeds of those that the paper is about; random_pixels is no method of its Table 2."""
+    """More seeds of those that the paper is about; random_pixels is not a method of its Table 2."""
     seeds = Counter(job.config.method for job in jobs("camvid-table2", tmp_path))
-    methods = set(METHODS) - {"random_pixels"}
+    methods = set(METHODS) - NEWER - {"random_pixels"}
     assert seeds == {method: 5 if method in ("base", "lmp_loss_only", "lmp") else 3 for method in methods}
 
 
