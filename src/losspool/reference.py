@@ -1,9 +1,15 @@
-"""Algorithm 1 of the paper, transcribed literally: sort, walk, stop. Float64, for tests and benchmarks only.
+"""Algorithm 1 of the paper: sort, walk, stop. Float64, for tests and benchmarks only.
 
-One deviation: the running sum a_i = Σ ℓ^q is kept as its logarithm, because near p = 1 the plain
-sum overflows or underflows even in float64. For 1 < p < 1.001 this version loses digits too: it
-sees each loss only as q times a rounded logarithm. ``docs/derivation.md`` lists the index slips in
-the paper's text. This code follows the algorithm box, which is correct for p > 1.
+It follows the algorithm box, which is correct for p > 1, with three deviations:
+
+- The running sum a_i = Σ ℓ^q is kept as its logarithm, because near p = 1 the plain sum overflows or
+  underflows even in float64. For 1 < p < 1.001 this version loses digits too: it sees each loss only as q
+  times a rounded logarithm.
+- At p = 1 it takes the limit p → 1: α* is the ⌈m⌉-th largest loss (the box takes the (m+1)-th for an integer
+  m), losses equal to α* share alike, and zero losses get no weight. The value is the same.
+- For p = ∞ and m = n it returns the uniform weights at once, with α* = 0.
+
+``docs/derivation.md`` gives the reasons, and lists the slips in the paper's text.
 """
 
 from __future__ import annotations

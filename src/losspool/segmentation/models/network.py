@@ -15,9 +15,10 @@ ALIGN_CORNERS = False
 """``align_corners`` for upsampling coarse logits, both in the loss and in :func:`enlarge`.
 
 With ``False`` a cell represents the centre of its pixels, as in the paper's deconvolution with fixed
-weights. The backbone's features are centred a few pixels up and left of there. This offset is the
-same at every position and for every image size, so the network can learn it. With ``True`` the offset
-would grow along the image and depend on its size, unless the size is a multiple of the stride plus one.
+weights (inside the image: Caffe's damps the outer 4 pixels). The backbone's features are centred a few
+pixels up and left of there. This offset is the same at every position and for every image size, so the
+network can learn it. With ``True`` the offset would grow along the image and depend on its size, unless
+the size is a multiple of the stride plus one.
 """
 
 
