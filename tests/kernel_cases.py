@@ -1,5 +1,6 @@
 """Inputs of the tests of the kernels, and what exact means for the solver's."""
 
+import pytest
 import torch
 
 import tolerances
@@ -33,3 +34,18 @@ def assert_exact(names, rows, p, m):
         errors = (found.double() - truth.weights).abs()[losses > 0] / truth.tau
         assert (errors <= tolerances.weight(p)).all(), (name, p, m, errors.max())
         assert width <= 1, f"{name}, p = {p}, m = {m}: the search ended with {width} floats left"
+
+
+def assert_float64(function, logits, labels, tolerance=tolerances.GRADIENT, **options):
+    """Value and gradient of the kernels are those of float64, up to the rounding of the logits' dtype."""
+    options = {"ignore_index": 255, **options}
+    exact = logits.detach().double().requires_grad_()
+    loss = function(logits, labels, **options)
+    truth = function(exact, labels.long(), **options)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(truth.item(), rel=1e-6)
+    (got,), (expected,) = torch.autograd.grad(3 * loss, logits), torch.autograd.grad(3 * truth, exact)
+    assert got.dtype == logits.dtype
+    atol = max(torch.finfo(got.dtype).eps, tolerance) * float(expected.abs().max())
+    torch.testing.assert_close(got.double(), expected, rtol=0, atol=atol)
+    return got

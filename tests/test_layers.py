@@ -144,7 +144,7 @@ def test_documents_import_from_rooms():
 
 def test_the_core_needs_torch_and_nothing_else():
     standard = {"__future__", "collections", "concurrent", "contextlib", "dataclasses", "functools", "itertools"}
-    standard |= {"math", "operator", "os", "struct", "threading", "typing"}
+    standard |= {"copy", "math", "numbers", "operator", "os", "re", "struct", "threading", "typing", "warnings"}
     for module, path in FILES.items():
         if room(module) in ("", "ops", "kernels", "solver") and module != "losspool.__main__":
             allowed = standard | {"torch", "losspool"} | ({"triton"} if room(module) == "kernels" else set())
@@ -206,12 +206,14 @@ def test_no_lock_of_our_own():
     assert not [path for path in SOURCE.rglob("*.py") if any("fcntl" in name for name in imports(path))]
 
 
-def test_eight_public_names():
+def test_ten_public_names():
     assert sorted(losspool.__all__) == [
+        "BCEWithLogitsLoss",
         "CrossEntropyLoss",
         "LossMaxPooling",
         "PoolingStats",
         "UpsampledCrossEntropyLoss",
+        "binary_cross_entropy_with_logits",
         "cross_entropy",
         "max_pool",
         "pooling_weights",
@@ -223,6 +225,7 @@ def test_modules_take_the_arguments_of_their_functions_in_the_same_order():
     for module, function in (
         (losspool.CrossEntropyLoss, losspool.cross_entropy),
         (losspool.UpsampledCrossEntropyLoss, losspool.upsampled_cross_entropy),
+        (losspool.BCEWithLogitsLoss, losspool.binary_cross_entropy_with_logits),
         (losspool.LossMaxPooling, losspool.max_pool),
     ):
         of_function = list(inspect.signature(function).parameters)

@@ -25,7 +25,7 @@ def heard(request, tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("job", ["uneven", "void", "empty", "max_pool", "upsampled"])
+@pytest.mark.parametrize("job", ["uneven", "void", "empty", "max_pool", "upsampled", "trimmed"])
 def test_processes_equal_one_process_with_the_whole_batch(job, heard):
     assert set(heard[job].values()) == {"ok"}, heard[job]
 

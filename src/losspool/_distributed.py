@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -12,11 +13,29 @@ from torch import Tensor
 _MESSAGE_BYTES = 1024
 
 
+@dataclass(frozen=True)
+class LostGroup:
+    """Stands for the process group of a module that was pickled."""
+
+    ranks: tuple[int, ...]
+
+    @classmethod
+    def of(cls, group: object) -> LostGroup | None:
+        """None stands for the default group, which every process has."""
+        if group is None or isinstance(group, cls):
+            return group
+        ranks = tuple(dist.get_process_group_ranks(group))  # type: ignore[arg-type]
+        return None if group is dist.group.WORLD else cls(ranks)
+
+
 def resolve_group(scope: str, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
     """Return the group that ``scope="global"`` pools over, or None to pool this process's batch only."""
     if scope != "global" and group is None:
         return None
     initialised = dist.is_available() and dist.is_initialized()
+    if isinstance(group, LostGroup):
+        ranks = ", ".join(map(str, group.ranks))
+        raise ValueError(f"this module was pickled, without its process group of the ranks {ranks}; set its .group")
     if group is not None:
         if scope != "global":
             raise ValueError(f'group is only used with scope="global", got scope={scope!r}')

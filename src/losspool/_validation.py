@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import numbers
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -12,38 +17,120 @@ from losspool.solver import host
 from losspool.solver.threads import spread
 from losspool.stats import PoolingStats
 
-SCOPES = ("image", "batch", "global")
+Scope = Literal["image", "batch", "global"]
+Reduction = Literal["mean", "pool"]
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_COMMON_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _LARGE = 2**62  # exceeds any pixel count; as an exponent, effectively infinite
+NO_VOID = -(2**63)
+"""What ``ignore_index=None`` becomes: not a label."""
+_WITH_UNIT = re.compile(r"\s*((?P<percent>[0-9]+\.?[0-9]*|\.[0-9]+)\s*%|(?P<pixels>0*[1-9][0-9]{0,17})\s*px)\s*")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def refuse_deprecated(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse torch's deprecated arguments by name. Their default, None, is not an argument."""
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in ("size_average", "reduce"):
+            if kwargs.pop(name, None) is not None:
+                raise TypeError(f'{name} is deprecated in torch and not supported here; use reduction="mean" or "pool"')
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def is_number(value: Any, kind: type = numbers.Real) -> bool:
+    """Numpy's numbers too."""
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def check_p(p: Any) -> float:
-    if isinstance(p, bool) or not isinstance(p, int | float):
+    if not is_number(p):
         raise TypeError(f"p must be a number from 1 to math.inf, got {p!r} of type {type(p).__name__}")
     if not p >= 1:  # NaN too
         raise ValueError(f"p must be at least 1 (math.inf is allowed), got {p!r}")
-    return float(min(p, _LARGE)) if isinstance(p, int) else p
+    return float(min(p, _LARGE)) if isinstance(p, int) else float(p)
 
 
 def check_m(m: Any) -> tuple[float, bool]:
     """Return m as a float, and whether it is a fraction of the pixels."""
-    if isinstance(m, bool) or not isinstance(m, int | float):
+    value: Any = parse_units(m) if isinstance(m, str) else m
+    if not is_number(value):
         raise TypeError(
-            f"m must be a float in (0, 1] (a fraction of the pixels) or an int >= 1 (a number of pixels), "
-            f"got {m!r} of type {type(m).__name__}"
+            f"m must be a float in (0, 1] or a text such as '25%' (a fraction of the pixels), or an int >= 1 or a text "
+            f"such as '1000px' (a number of pixels), got {m!r} of type {type(m).__name__}"
         )
-    share = isinstance(m, float)
-    if share and not 0 < m <= 1:
+    share = not is_number(value, numbers.Integral)
+    if share and not 0 < value <= 1:
         raise ValueError(f"m as a float is a fraction of the pixels in (0, 1], got {m!r}; pass a count as an int")
-    if not share and m < 1:
+    if not share and value < 1:
         raise ValueError(f"m as an int is a number of pixels and must be at least 1, got {m!r}")
-    return float(m if share else min(m, _LARGE)), share
+    if not share and m == 1 and not torch.compiler.is_compiling():
+        _warn_of_one_pixel()
+    return float(value if share else min(value, _LARGE)), share
+
+
+def parse_units(text: str) -> float | int | None:
+    """Return a share for ``"25%"``, a number of pixels for ``"1000px"``, and None for any other text."""
+    written = _WITH_UNIT.fullmatch(text)
+    if written is None:
+        return None
+    return int(written["pixels"]) if written["pixels"] else float(written["percent"]) / 100
+
+
+@functools.cache
+def _warn_of_one_pixel() -> None:
+    """Once: a training makes this call at every step."""
+    warnings.warn(
+        'm=1 is one pixel: the weight may concentrate on a single one. Pass m=1.0 for all pixels, or m="1px" '
+        "if one pixel is what you mean.",
+        stacklevel=3,
+    )
+
+
+def check_trim(trim: Any) -> float:
+    if not is_number(trim):
+        raise TypeError(f"trim must be a number in [0, 1), got {trim!r} of type {type(trim).__name__}")
+    if not 0 <= trim < 1:
+        raise ValueError(f"trim is a share of the pixels and must be in [0, 1), got {trim!r}")
+    return float(trim)
+
+
+def check_reduction(reduction: Any) -> None:
+    if reduction in get_args(Reduction):
+        return
+    hint = "; a pixel's own value is stats.weights times its loss" if reduction in ("none", "sum") else ""
+    raise ValueError(f'reduction must be "mean" or "pool" (one value per pool), got {reduction!r}{hint}')
+
+
+def check_pooling(p: Any, m: Any, scope: Any, reduction: Any, trim: Any) -> None:
+    """Check the settings of a module when it is made."""
+    check_reduction(reduction)
+    check_p(p)
+    check_m(m)
+    check_scope_name(scope)
+    check_trim(trim)
+
+
+def check_transforms(shared: bool, stats: Any, *tensors: Any) -> None:
+    """Refuse what tracers and transforms cannot follow."""
+    tensors = tuple(each for each in tensors if isinstance(each, Tensor))
+    if shared and host.is_symbolic(*tensors):
+        raise ValueError(
+            'scope="global" exchanges values between processes, which torch.func, torch.export and fake tensors '
+            'cannot follow; use scope="batch" or "image"'
+        )
+    if stats is not None and any(host.is_wrapped(each) for each in tensors):
+        raise ValueError("stats cannot leave a transform of torch.func; pass stats in a call outside of it")
 
 
 def check_scope_name(scope: Any) -> None:
-    if scope not in SCOPES:
-        raise ValueError(f"scope must be one of {', '.join(map(repr, SCOPES))}, got {scope!r}")
+    scopes = get_args(Scope)
+    if scope not in scopes:
+        raise ValueError(f"scope must be one of {', '.join(map(repr, scopes))}, got {scope!r}")
 
 
 def check_scope(scope: Any, pixel_dims: int, shape: torch.Size, what: str) -> None:
@@ -55,21 +142,36 @@ def check_scope(scope: Any, pixel_dims: int, shape: torch.Size, what: str) -> No
         )
 
 
-def check_losses(losses: Any, mask: Any) -> None:
+def check_losses(losses: Any) -> None:
     if not isinstance(losses, Tensor):
         raise TypeError(f"losses must be a tensor, got {type(losses).__name__}")
     if losses.dtype not in FLOATS:
         raise TypeError(f"losses must have a floating-point dtype of 16 to 64 bits, got {losses.dtype}")
     if losses.ndim == 0:
         raise ValueError("losses must have at least one dimension, got a scalar tensor")
+
+
+def read_mask(mask: Any, values: Tensor, what: str) -> Tensor | None:
+    """Return the mask in the shape of ``values``."""
     if mask is None:
-        return
+        return None
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(f"mask must be a tensor of dtype torch.bool (True where a pixel counts), got {got}")
-    if mask.shape != losses.shape:
-        raise ValueError(f"mask has shape {tuple(mask.shape)}, but losses have shape {tuple(losses.shape)}")
-    _check_device(mask, "mask", losses, "losses")
+    check_device(mask, "mask", values, what)
+    return broadcast(mask, "mask", values, what)
+
+
+def broadcast(tensor: Tensor, name: str, values: Tensor, what: str) -> Tensor:
+    try:
+        return tensor.expand(values.shape)
+    except RuntimeError:
+        per_label = values.ndim > 2 and tuple(tensor.shape) == (values.shape[1],)
+        hint = f"; for one entry per label use {name}.view(-1{', 1' * (values.ndim - 2)})" if per_label else ""
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}, which does not broadcast to {what} of shape "
+            f"{tuple(values.shape)}{hint}"
+        ) from None
 
 
 def check_non_negative(losses: Tensor, what: str) -> None:
@@ -77,7 +179,7 @@ def check_non_negative(losses: Tensor, what: str) -> None:
     if losses.numel() == 0:
         return
     if not host.host_may_look(losses):
-        torch._assert_async((~(losses < 0)).all(), f"losspool: {what} must not be negative")
+        assert_later((~(losses < 0)).all(), f"losspool: {what} must not be negative")
         return
     lowest = spread(lambda: lambda block: float(block.amin()), losses.detach().flatten().split(1 << 17), losses.numel())
     if not all(low >= 0 for low in lowest):  # NaN too, which itself passes: it shows in the result
@@ -86,46 +188,10 @@ def check_non_negative(losses: Tensor, what: str) -> None:
             raise ValueError(f"{what} must not be negative, got {float(negative[0])!r}")
 
 
-def check_logits(input: Any, target: Any) -> None:
-    for name, value in (("input", input), ("target", target)):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
-    if input.dtype not in FLOATS:
-        raise TypeError(f"input must hold logits of a floating-point dtype of 16 to 64 bits, got {input.dtype}")
-    if input.ndim < 2:
-        raise ValueError(f"input must have shape (B, C, ...), got {tuple(input.shape)}")
-    if target.is_floating_point():
-        raise TypeError(
-            f"target must hold class indices, got {target.dtype}; class-probability targets are not supported"
-        )
-    if target.dtype == torch.bool or target.is_complex():
-        raise TypeError(f"target must hold class indices of an integer dtype, got {target.dtype}")
-    if input.shape[1] == 0:
-        raise ValueError(f"input must have at least one class, got shape {tuple(input.shape)}")
-    _check_device(target, "target", input, "input")
-
-
-def check_target_shape(input: Tensor, target: Tensor) -> None:
-    expected = (input.shape[0], *input.shape[2:])
-    if tuple(target.shape) != expected:
-        raise ValueError(
-            f"target must have shape {expected} for an input of shape {tuple(input.shape)}, got {tuple(target.shape)}"
-        )
-
-
-def check_enlargement(input: Tensor, target: Tensor, align_corners: Any) -> None:
-    if input.ndim != 4 or target.ndim != 3 or input.shape[0] != target.shape[0]:
-        raise ValueError(
-            f"input must have shape (B, C, h, w) and target (B, H, W), "
-            f"got {tuple(input.shape)} and {tuple(target.shape)}"
-        )
-    for name, coarse, fine in (("high", input.shape[2], target.shape[1]), ("wide", input.shape[3], target.shape[2])):
-        if not 1 <= coarse <= fine:
-            raise ValueError(
-                f"logits can only be upsampled: input of shape {tuple(input.shape)} is {coarse} {name}, "
-                f"target of shape {tuple(target.shape)} is {fine}"
-            )
-    check_align_corners(align_corners)
+def assert_later(condition: Tensor, message: str) -> None:
+    """Assert without reading the value. Transforms of torch.func have no assertions."""
+    if not host.is_wrapped(condition):
+        torch._assert_async(condition, message)
 
 
 def check_align_corners(align_corners: Any) -> None:
@@ -133,28 +199,14 @@ def check_align_corners(align_corners: Any) -> None:
         raise TypeError(f"align_corners must be a bool, got {align_corners!r} of type {type(align_corners).__name__}")
 
 
-def check_options(
-    weight: Any, ignore_index: Any, label_smoothing: Any, input: Tensor, target: Tensor, stats: Any, shared: bool
-) -> None:
-    """Check what all losses from logits take. ``shared``: other processes must learn of an error before they wait."""
-    check_ignore_index(ignore_index)
-    check_smoothing(label_smoothing)
-    check_stats(stats)
-    classes = input.shape[1]
-    if weight is not None:
-        check_class_weight(weight, values=not kernels.usable(input))
-        if weight.shape != (classes,):
-            raise ValueError(f"weight must have shape ({classes},), one entry per class, got {tuple(weight.shape)}")
-        _check_device(weight, "weight", input, "input")
-    # The kernels check labels and class weights by themselves. On the CPU, picking the logits of bad labels raises,
-    # and the labels are only looked at for the message.
-    if not kernels.usable(input) and (shared or not host.host_may_look(target)):
-        check_labels(target, classes, ignore_index)
-
-
 def check_ignore_index(ignore_index: Any) -> None:
-    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
-        raise TypeError(f"ignore_index must be an int, got {ignore_index!r} of type {type(ignore_index).__name__}")
+    if ignore_index is None:
+        return
+    if not is_number(ignore_index, numbers.Integral):
+        raise TypeError(
+            f"ignore_index must be an int, got {ignore_index!r} of type {type(ignore_index).__name__}"
+            f"; None means that no pixel is void"
+        )
     if not -(2**63) <= ignore_index < 2**63:
         raise ValueError(f"ignore_index must fit in a 64-bit integer, got {ignore_index!r}")
 
@@ -166,55 +218,65 @@ def check_stats(stats: Any) -> None:
 
 
 def check_smoothing(label_smoothing: Any) -> None:
-    if isinstance(label_smoothing, bool) or not isinstance(label_smoothing, int | float):
+    if not is_number(label_smoothing):
         raise TypeError(f"label_smoothing must be a number in [0, 1], got {label_smoothing!r}")
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing must be in [0, 1], got {label_smoothing!r}")
 
 
-def check_class_weight(weight: Any, *, values: bool = True) -> None:
-    if not isinstance(weight, Tensor) or not weight.is_floating_point():
-        got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
-        raise TypeError(f"weight must be a floating-point tensor, got {got}")
-    if weight.ndim != 1:
-        raise ValueError(f"weight must have one dimension, one entry per class, got {tuple(weight.shape)}")
+def read_class_weight(weight: Any, input: Tensor) -> Tensor | None:
+    """Return the class weights of one call as a tensor on the device of ``input``."""
+    if weight is None:
+        return None
+    classes = input.shape[1]
+    tensor = check_class_weight(weight, values=not kernels.usable(input))
+    if tensor.shape != (classes,):
+        raise ValueError(f"weight must have shape ({classes},), one entry per class, got {tuple(tensor.shape)}")
+    if tensor is not weight:
+        return tensor.to(input.device)
+    check_device(tensor, "weight", input, "input")
+    return tensor
+
+
+def check_class_weight(weight: Any, *, values: bool = True) -> Tensor:
+    tensor = read_weight(weight, "weight", "class weights", values=values)
+    if tensor.ndim != 1:
+        raise ValueError(f"weight must have one dimension, one entry per class, got {tuple(tensor.shape)}")
+    return tensor
+
+
+def read_scale(value: Any, name: str, input: Tensor) -> Tensor | None:
+    """Return factors of binary losses, broadcastable to ``input``, on its device and in its working precision."""
+    if value is None:
+        return None
+    tensor = read_weight(value, name, name, values=not kernels.usable(input))
+    if isinstance(value, Tensor):
+        check_device(tensor, name, input, "input")
+    broadcast(tensor, name, input, "input")
+    return tensor.to(input.device, torch.float64 if input.dtype == torch.float64 else torch.float32)
+
+
+def read_weight(weight: Any, name: str, what: str, *, values: bool = True) -> Tensor:
+    """Return a tensor, or a list of numbers as one. ``values``: check that they are not negative."""
+    if not isinstance(weight, Tensor):
+        try:
+            weight = torch.tensor(float(weight) if is_number(weight) else [float(each) for each in weight])
+        except (TypeError, ValueError):
+            got = f"{weight!r} of type {type(weight).__name__}"
+            raise TypeError(f"{name} must be a floating-point tensor or a list of numbers, got {got}") from None
+    if not weight.is_floating_point():
+        raise TypeError(f"{name} must be a floating-point tensor, got {weight.dtype}")
     if weight.requires_grad:
-        raise ValueError("weight requires grad, but this loss treats class weights as constants; pass weight.detach()")
-    if not values:
-        return
-    check_non_negative(weight, "class weights")
-    if host.host_may_look(weight) and not bool(weight.isfinite().all()):
-        raise ValueError(f"class weights must be finite, got {float(weight[~weight.isfinite()][0])!r}")
+        raise ValueError(f"{name} requires grad, but this loss treats {what} as constants; pass {name}.detach()")
+    if values:
+        check_non_negative(weight, what)
+        if host.host_may_look(weight) and not bool(weight.isfinite().all()):
+            raise ValueError(f"{what} must be finite, got {float(weight[~weight.isfinite()][0])!r}")
+    return weight
 
 
-def check_labels(target: Tensor, classes: int, ignore_index: int) -> None:
-    """Check that every label is a class or ``ignore_index``; raise or assert as ``check_non_negative`` does."""
-    if target.numel() == 0:
-        return
-    if not host.host_may_look(target):
-        target = target.long()
-        valid = (target == ignore_index) | (target == target.clamp(0, classes - 1))
-        torch._assert_async(valid.all(), f"losspool: target has labels outside [0, {classes}) other than ignore_index")
-        return
-    if target.dtype not in _COMMON_INTEGERS:
-        target = target.long()  # torch has few operators for the others
-    low, high = (int(bound) for bound in target.aminmax())
-    if low >= 0 and high < classes:
-        return
-    info = torch.iinfo(target.dtype)
-    if info.min <= ignore_index <= info.max:
-        low, high = (int(bound) for bound in target.masked_fill(target == ignore_index, 0).aminmax())
-        if low >= 0 and high < classes:
-            return
-    target = target.long()
-    bad = target[(target != ignore_index) & ((target < 0) | (target >= classes))]
-    hint = "; did you mean ignore_index=255?" if bool((bad == 255).any()) else ""
-    raise ValueError(
-        f"target holds the label {int(bad[0])}, but there are {classes} classes "
-        f"(0 to {classes - 1}) and ignore_index is {ignore_index}{hint}"
-    )
-
-
-def _check_device(tensor: Tensor, name: str, other: Tensor, other_name: str) -> None:
+def check_device(tensor: Tensor, name: str, other: Tensor, other_name: str) -> None:
     if tensor.device != other.device:
-        raise ValueError(f"{name} is on {tensor.device}, but {other_name} is on {other.device}")
+        raise ValueError(
+            f'{name} is on {tensor.device}, but {other_name} is on {other.device}; move it: {name}.to("{other.device}")'
+        )

@@ -1,30 +1,31 @@
-"""The public functions: validate the arguments once, then call an autograd function."""
+"""The public functions."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Sequence
+
 import torch.distributed as dist
 from torch import Tensor
 
-from losspool import _validation as check
-from losspool import kernels
-from losspool._distributed import gatherer, resolve_group, shared_errors
-from losspool.ops import Enlargement, PixelLoss, Setting, pooled_cross_entropy, pooled_losses, working_dtype
-from losspool.solver import host
+from losspool._calls import Pixel, Pooling, pool_binary, pool_logits, pool_losses, weigh_losses
+from losspool._validation import Reduction, Scope, refuse_deprecated
 from losspool.stats import PoolingStats
 
 
+@refuse_deprecated
 def cross_entropy(
     input: Tensor,
     target: Tensor,
+    weight: Tensor | Sequence[float] | None = None,
     *,
-    p: float = 1.3,
-    m: float = 0.25,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
+    ignore_index: int | None = -100,
     label_smoothing: float = 0.0,
-    scope: str = "image",
+    reduction: Reduction = "mean",
+    p: float = 1.3,
+    m: float | str = 0.25,
+    scope: Scope = "image",
     group: dist.ProcessGroup | None = None,
+    trim: float = 0.0,
     stats: PoolingStats | None = None,
 ) -> Tensor:
     r"""Cross-entropy, pooled over pixels with the weights that maximise it.
@@ -37,34 +38,43 @@ def cross_entropy(
     (Eq. 4 and 5 of Rota Bulò et al., "Loss Max-Pooling for Semantic Image Segmentation", 2017).
 
     Convention:
-        ``input`` holds logits and ``target`` holds class indices. A pixel's loss equals
-        ``F.cross_entropy(..., reduction="none")``, including class weights and smoothing. The
-        result is not divided by the sum of class weights. Pixels labelled ``ignore_index`` are
-        void: they do not count, and their gradient is zero whatever their logits. Without any
-        valid pixel the loss is 0, attached to the graph, with zero gradient. Half-precision
-        logits give a float32 loss. A non-finite pixel loss gives a non-finite result.
-        The gradient is w*·∂ℓ; second derivatives are not supported.
+        ``input`` holds logits. A pixel's loss equals ``F.cross_entropy(..., reduction="none")``,
+        including class weights and smoothing. The result is not divided by the sum of class
+        weights. Pixels labelled ``ignore_index`` are void: they do not count, and their gradient
+        is zero whatever their logits. Without any valid pixel the loss is 0, attached to the
+        graph, with zero gradient. Half-precision logits give a float32 loss. A non-finite pixel
+        loss gives a non-finite result, unless it is trimmed. The gradient is w*·∂ℓ; second
+        derivatives are not supported.
 
     Args:
         input: logits of shape (B, C, ...), any number of trailing dimensions.
-        target: class indices of shape (B, ...), any integer dtype.
+        target: class indices of shape (B, ...) or (B, 1, ...): integers of any dtype, bools, or
+            floats that hold whole numbers. Or class probabilities of the shape of ``input``, any
+            floating-point dtype.
+        weight: non-negative class weights of shape (C,), a tensor or a list.
+        ignore_index: label of void pixels; None if no pixel is void. As in torch, it must not be
+            set to a class together with class probabilities.
+        label_smoothing: smoothing in [0, 1], as in ``F.cross_entropy``.
+        reduction: ``"mean"`` averages over the pools that have a valid pixel, ``"pool"`` returns
+            one value per pool (0 without a valid pixel).
         p: norm exponent, from 1 (only the hardest pixels count) to ``math.inf`` (all pixels
             count equally).
-        m: minimum number of pixels that share the weight. A float in (0, 1] is a fraction of
-            the valid pixels; an int >= 1 is a number of pixels. Clamped to [1, n].
-        weight: non-negative class weights of shape (C,).
-        ignore_index: label of void pixels.
-        label_smoothing: smoothing in [0, 1], as in ``F.cross_entropy``.
-        scope: ``"image"`` pools each image separately and averages over the images that have a
-            valid pixel. ``"batch"`` pools the whole batch at once. ``"global"`` pools the
-            batches of all ranks in ``group`` at once, so that k DDP processes take the same
-            step as one process with the full batch; without a process group it equals
-            ``"batch"``.
+        m: minimum number of pixels that share the weight. A float in (0, 1] or a text like
+            ``"25%"`` is a fraction of the valid pixels; an int >= 1 or a text like ``"1000px"``
+            is a number of pixels. Clamped to [1, n].
+        scope: ``"image"`` pools each image separately. ``"batch"`` pools the whole batch at once.
+            ``"global"`` pools the batches of all ranks in ``group`` at once, so that k DDP
+            processes take the same step as one process with the full batch; without a process
+            group it equals ``"batch"``.
         group: process group for ``scope="global"`` (default: the default group).
+        trim: share in [0, 1) of each pool's largest losses that is left out, as if void: a guard
+            against label noise. With k = ⌊trim·n⌋, the losses above the (k+1)-th largest are
+            trimmed, so that equal losses stay together; m and n then count the rest.
         stats: filled in with α, τ, counts, weights and the arg-max prediction.
 
     Returns:
-        A scalar: float64 for float64 logits, else float32.
+        A scalar, or a tensor of shape (pools,) with ``reduction="pool"``: float64 for float64
+        logits, else float32.
 
     Example:
         >>> import torch, losspool
@@ -73,32 +83,24 @@ def cross_entropy(
         >>> round(losspool.cross_entropy(logits, labels, p=1.3, m=0.25).item(), 4)
         2.9444
     """
-    group = resolve_group(scope, group)
-    fingerprint: list[str] = []
-    with shared_errors(group, _device_of(input), fingerprint):
-        check.check_logits(input, target)
-        check.check_target_shape(input, target)
-        check.check_scope(scope, input.ndim - 2, input.shape, "input")
-        check.check_options(weight, ignore_index, label_smoothing, input, target, stats, shared=group is not None)
-        setting = _setting(p, m, scope, group, input, fingerprint)
-    flat = (
-        input.flatten(2) if input.ndim > 2 else input.t().unsqueeze(0)
-    )  # (B, C, ...) -> (B, C, N); (N, C) -> (1, C, N)
-    pixel = PixelLoss(ignore_index, float(label_smoothing))
-    return _pool_logits(flat, target, weight, pixel, None, setting, stats)
+    pooling = Pooling(p, m, scope, group, reduction, trim, stats)
+    return pool_logits(input, target, Pixel(weight, ignore_index, label_smoothing), pooling)
 
 
+@refuse_deprecated
 def upsampled_cross_entropy(
     input: Tensor,
     target: Tensor,
+    weight: Tensor | Sequence[float] | None = None,
     *,
-    p: float = 1.3,
-    m: float = 0.25,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
+    ignore_index: int | None = -100,
     label_smoothing: float = 0.0,
-    scope: str = "image",
+    reduction: Reduction = "mean",
+    p: float = 1.3,
+    m: float | str = 0.25,
+    scope: Scope = "image",
     group: dist.ProcessGroup | None = None,
+    trim: float = 0.0,
     stats: PoolingStats | None = None,
     align_corners: bool = False,
 ) -> Tensor:
@@ -111,17 +113,19 @@ def upsampled_cross_entropy(
         mode="bilinear", align_corners=align_corners)`` followed by :func:`cross_entropy`, up to
         rounding. Full-size logits are never stored: only one strip of rows exists at a time.
         A first pass stores one loss per pixel. After the weights are solved, a second pass
-        recomputes the logits and accumulates the gradient.
+        recomputes the logits and accumulates the gradient. (Class probabilities have the size of
+        full-size logits themselves; with them, these are stored.)
 
     Args:
         input: logits of shape (B, C, h, w).
-        target: class indices of shape (B, H, W) with H >= h and W >= w.
+        target: class indices of shape (B, H, W) or (B, 1, H, W), or class probabilities of shape
+            (B, C, H, W), with H >= h and W >= w.
         align_corners: as in ``F.interpolate``.
-        p, m, weight, ignore_index, label_smoothing, scope, group, stats: see
-            :func:`cross_entropy`. The prediction in ``stats`` has the shape of ``target``.
+        weight, ignore_index, label_smoothing, reduction, p, m, scope, group, trim, stats: see
+            :func:`cross_entropy`. The prediction in ``stats`` has the shape (B, H, W).
 
     Returns:
-        A scalar: float64 for float64 logits, else float32.
+        A scalar, or one value per pool: float64 for float64 logits, else float32.
 
     Example:
         >>> import torch, losspool
@@ -130,27 +134,73 @@ def upsampled_cross_entropy(
         >>> round(losspool.upsampled_cross_entropy(logits, labels).item(), 4)
         2.9444
     """
-    group = resolve_group(scope, group)
-    fingerprint: list[str] = []
-    with shared_errors(group, _device_of(input), fingerprint):
-        check.check_logits(input, target)
-        check.check_enlargement(input, target, align_corners)
-        check.check_scope(scope, 2, input.shape, "input")
-        check.check_options(weight, ignore_index, label_smoothing, input, target, stats, shared=group is not None)
-        setting = _setting(p, m, scope, group, input, fingerprint)
-    pixel = PixelLoss(ignore_index, float(label_smoothing))
-    enlargement = Enlargement(target.shape[1], target.shape[2], align_corners)
-    return _pool_logits(input, target, weight, pixel, enlargement, setting, stats)
+    pooling = Pooling(p, m, scope, group, reduction, trim, stats)
+    pixel = Pixel(weight, ignore_index, label_smoothing)
+    return pool_logits(input, target, pixel, pooling, coarse=True, align_corners=align_corners)
+
+
+@refuse_deprecated
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | Sequence[float] | None = None,
+    *,
+    pos_weight: Tensor | Sequence[float] | float | None = None,
+    mask: Tensor | None = None,
+    reduction: Reduction = "mean",
+    p: float = 1.3,
+    m: float | str = 0.25,
+    scope: Scope = "image",
+    group: dist.ProcessGroup | None = None,
+    trim: float = 0.0,
+    stats: PoolingStats | None = None,
+) -> Tensor:
+    r"""Binary cross-entropy, pooled over pixels and labels with the weights that maximise it.
+
+    .. math:: \ell = -[c\,y \log \sigma(x) + (1 - y) \log(1 - \sigma(x))]
+
+    with logit x, target y and ``pos_weight`` c. One logit per pixel is a binary problem, several
+    are several labels, which do not exclude each other.
+
+    Convention:
+        A loss equals ``F.binary_cross_entropy_with_logits(..., reduction="none")``. An image's
+        pool holds the losses of all its pixels and labels. Masked logits and targets may hold any
+        value. Otherwise as :func:`cross_entropy`.
+
+    Args:
+        input: logits of shape (B, ...). Shape (B,) requires ``scope="batch"`` or ``"global"``.
+        target: values in [0, 1] of the shape of ``input``, of any dtype. Where that is (B, 1, ...),
+            the shape (B, ...) serves too.
+        weight: non-negative factors of the losses, broadcastable to ``input``.
+        pos_weight: non-negative factors of the positive part, broadcastable to ``input``: for
+            labels of shape (B, C, H, W) a tensor of shape (C, 1, 1).
+        mask: bool tensor, broadcastable to ``input``: True where a loss counts (default: all).
+        reduction, p, m, scope, group, trim, stats: see :func:`cross_entropy`. ``stats`` gets no
+            prediction.
+
+    Returns:
+        A scalar, or one value per pool: float64 for float64 logits, else float32.
+
+    Example:
+        >>> import torch, losspool
+        >>> logits, labels = torch.zeros(2, 1, 8, 8), torch.ones(2, 1, 8, 8)
+        >>> round(losspool.binary_cross_entropy_with_logits(logits, labels).item(), 4)
+        0.6931
+    """
+    pooling = Pooling(p, m, scope, group, reduction, trim, stats)
+    return pool_binary(input, target, weight, pos_weight, mask, pooling)
 
 
 def max_pool(
     losses: Tensor,
     *,
-    p: float = 1.3,
-    m: float = 0.25,
     mask: Tensor | None = None,
-    scope: str = "image",
+    reduction: Reduction = "mean",
+    p: float = 1.3,
+    m: float | str = 0.25,
+    scope: Scope = "image",
     group: dist.ProcessGroup | None = None,
+    trim: float = 0.0,
     stats: PoolingStats | None = None,
 ) -> Tensor:
     r"""Pool any per-pixel loss with the weights that maximise it.
@@ -166,31 +216,29 @@ def max_pool(
 
     Args:
         losses: losses of shape (B, ...). Shape (B,) requires ``scope="batch"`` or ``"global"``.
-        mask: bool tensor of the shape of ``losses`` (default: all pixels count).
-        p, m, scope, group, stats: see :func:`cross_entropy`.
+        mask: bool tensor, broadcastable to ``losses`` (default: all pixels count).
+        reduction, p, m, scope, group, trim, stats: see :func:`cross_entropy`.
 
     Returns:
-        A scalar: float64 for float64 losses, else float32.
+        A scalar, or one value per pool: float64 for float64 losses, else float32.
 
     Example:
         >>> import torch, losspool
         >>> losspool.max_pool(torch.tensor([[4.0, 1.0, 2.0, 1.0]]), p=1, m=2).item()
         3.0
     """
-    result, *pooled = _pool(losses, p, m, mask, scope, group, stats, weigh=stats is not None)
-    if stats is not None:
-        _fill(stats, pooled, None, losses.shape)
-    return result
+    return pool_losses(losses, mask, Pooling(p, m, scope, group, reduction, trim, stats))
 
 
 def pooling_weights(
     losses: Tensor,
     *,
-    p: float = 1.3,
-    m: float = 0.25,
     mask: Tensor | None = None,
-    scope: str = "image",
+    p: float = 1.3,
+    m: float | str = 0.25,
+    scope: Scope = "image",
     group: dist.ProcessGroup | None = None,
+    trim: float = 0.0,
 ) -> Tensor:
     r"""Return the optimal weight w* of every pixel, detached, in the shape of ``losses``.
 
@@ -200,10 +248,10 @@ def pooling_weights(
         Weights are per pool: they do not include the average over images that
         ``scope="image"`` takes. A zero loss gets weight 0, except at p = ∞ or m = n, where
         every valid pixel gets 1/n. At p = 1 the losses equal to the ⌈m⌉-th largest split the
-        weight that the larger losses leave. Masked pixels get 0.
+        weight that the larger losses leave. Masked and trimmed pixels get 0.
 
     Args:
-        losses, p, m, mask, scope, group: see :func:`max_pool`.
+        losses, mask, p, m, scope, group, trim: see :func:`max_pool`.
 
     Returns:
         Weights in the shape of ``losses``: float64 for float64 losses, else float32.
@@ -213,79 +261,4 @@ def pooling_weights(
         >>> losspool.pooling_weights(torch.tensor([[4.0, 1.0, 2.0, 1.0]]), p=1, m=2).tolist()
         [[0.5, 0.0, 0.5, 0.0]]
     """
-    losses = losses.detach() if isinstance(losses, Tensor) else losses
-    _, weights, *_ = _pool(losses, p, m, mask, scope, group, None, weigh=True)
-    return weights.view(losses.shape)
-
-
-def _pool(
-    losses: Tensor,
-    p: float,
-    m: float,
-    mask: Tensor | None,
-    scope: str,
-    group: dist.ProcessGroup | None,
-    stats: PoolingStats | None,
-    weigh: bool,
-) -> tuple[Tensor, ...]:
-    group = resolve_group(scope, group)
-    fingerprint: list[str] = []
-    with shared_errors(group, _device_of(losses), fingerprint):
-        check.check_losses(losses, mask)
-        check.check_scope(scope, losses.ndim - 1, losses.shape, "losses")
-        check.check_stats(stats)
-        if not kernels.usable(losses):  # the kernels check by themselves
-            values = losses.detach() if mask is None else torch.where(mask, losses.detach(), 0.0)
-            check.check_non_negative(values, "losses")
-        setting = _setting(p, m, scope, group, losses, fingerprint)
-    rows = losses.shape[0] if setting.per_image else 1
-    flat = losses.reshape(rows, -1) if losses.numel() else losses.reshape(rows, 0)
-    return pooled_losses(flat, None if mask is None else mask.reshape(flat.shape), setting, weigh)
-
-
-def _pool_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    pixel: PixelLoss,
-    enlargement: Enlargement | None,
-    setting: Setting,
-    stats: PoolingStats | None,
-) -> Tensor:
-    pixels = input.shape[2] if enlargement is None else enlargement.height * enlargement.width
-    flat = target.reshape(input.shape[0], pixels)
-    try:
-        loss, weights, alpha, tau, valid, prediction = pooled_cross_entropy(
-            input, flat, weight, pixel, enlargement, setting, stats is not None
-        )
-    except (IndexError, RuntimeError):
-        if host.host_may_look(target):
-            check.check_labels(target, input.shape[1], pixel.ignore_index)
-        raise
-    if stats is not None:
-        _fill(stats, [weights, alpha, tau, valid], prediction, target.shape)
-    return loss
-
-
-def _device_of(value: object) -> torch.device:
-    return value.device if isinstance(value, Tensor) else torch.device("cpu")
-
-
-def _setting(
-    p: float, m: float, scope: str, group: dist.ProcessGroup | None, values: Tensor, fingerprint: list[str]
-) -> Setting:
-    pixels, share = check.check_m(m)
-    setting = Setting(check.check_p(p), pixels, share, per_image=scope == "image")
-    if group is None:
-        return setting
-    fingerprint += [f"p = {p!r}", f"m = {m!r}", f"{working_dtype(values)}"]
-    return setting._replace(gather=gatherer(group), ranks=dist.get_world_size(group))
-
-
-def _fill(stats: PoolingStats, pooled: list[Tensor], prediction: Tensor | None, shape: torch.Size) -> None:
-    weights, alpha, tau, valid = pooled
-    stats.alpha, stats.tau, stats.valid = alpha, tau, valid.long()
-    bound = tau.to(weights.dtype).unsqueeze(1)
-    stats.saturated = ((weights >= bound) & (bound > 0)).sum(1)
-    stats.weights = weights.view(shape)
-    stats.prediction = None if prediction is None else prediction.view(shape)
+    return weigh_losses(losses, mask, Pooling(p, m, scope, group, "mean", trim, None))

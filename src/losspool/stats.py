@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
+
+UNFILLED: Any = None
 
 
 @dataclass(eq=False)
 class PoolingStats:
     """Statistics that a call fills in when passed as ``stats=``.
 
-    All tensors are detached. Collecting them does not solve the pooling a second time.
+    All tensors are detached. Before the call, every field is None. Collecting them does not solve
+    the pooling a second time.
 
     A *pool* is one image for ``scope="image"`` and the whole batch otherwise. ``B`` below is the
     number of pools. An image without valid pixels has ``valid``, ``tau`` and ``alpha`` equal to 0.
@@ -24,16 +28,18 @@ class PoolingStats:
         [1]
     """
 
-    alpha: Tensor | None = None
+    alpha: Tensor = UNFILLED
     """(B,), float64: α*. Losses above it are saturated; 0 if every positive loss is saturated."""
-    tau: Tensor | None = None
+    tau: Tensor = UNFILLED
     """(B,), float64: τ, the upper bound on a weight."""
-    valid: Tensor | None = None
-    """(B,), int64: n, the number of valid pixels."""
-    saturated: Tensor | None = None
+    valid: Tensor = UNFILLED
+    """(B,), int64: n, the number of valid pixels that are not trimmed."""
+    saturated: Tensor = UNFILLED
     """(B,), int64: number of pixels with weight τ. With ``scope="global"``, pixels of this rank only."""
-    weights: Tensor | None = None
-    """w* in the shape of the target or losses; 0 for void pixels. Weights are per pool: they do not
+    weights: Tensor = UNFILLED
+    """w* in the shape of the target or losses; 0 for void and trimmed pixels. Weights are per pool: they do not
     include the average over images that ``scope="image"`` takes."""
-    prediction: Tensor | None = None
-    """Arg-max class in the shape of the target, int64; None for calls that take losses."""
+    prediction: Tensor = UNFILLED
+    """Arg-max class in the shape of the labels, int64; None for calls that take losses or binary targets."""
+    trimmed: Tensor = UNFILLED
+    """(B,), int64: number of trimmed pixels. With ``scope="global"``, pixels of this rank only."""

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from triton.runtime.errors import InterpreterError
 
-import tolerances
-from kernel_cases import labels_of, logits_of
+from kernel_cases import assert_float64, labels_of, logits_of
 from losspool import PoolingStats, cross_entropy, upsampled_cross_entropy
 
 WEIGHT = torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0])
@@ -23,21 +22,6 @@ OPTIONS = [
     {"weight": WEIGHT.double(), "label_smoothing": 0.2, "scope": "global", "p": math.inf},
 ]
 SIZES = [((3, 4), (13, 15)), ((3, 3), (3, 3)), ((1, 1), (3, 4)), ((2, 20), (3, 41)), ((3, 1), (10, 2))]
-
-
-def assert_float64(function, logits, labels, tolerance=tolerances.GRADIENT, **options):
-    """Value and gradient of the kernels are those of float64, up to the rounding of the logits' dtype."""
-    options = {"ignore_index": 255, **options}
-    exact = logits.detach().double().requires_grad_()
-    loss = function(logits, labels, **options)
-    truth = function(exact, labels.long(), **options)
-    assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(truth.item(), rel=1e-6)
-    (got,), (expected,) = torch.autograd.grad(3 * loss, logits), torch.autograd.grad(3 * truth, exact)
-    assert got.dtype == logits.dtype
-    atol = max(torch.finfo(got.dtype).eps, tolerance) * float(expected.abs().max())
-    torch.testing.assert_close(got.double(), expected, rtol=0, atol=atol)
-    return got
 
 
 @pytest.mark.parametrize("options", OPTIONS)

@@ -46,9 +46,10 @@ def follow_one_process(job):
         pool = losspool.upsampled_cross_entropy
         labels = labels.repeat_interleave(3, 1).repeat_interleave(3, 2)
     shared = nn.parallel.DistributedDataParallel(copy.deepcopy(batch.network))
-    together = pool(shared(batch.images[batch.mine]), labels[batch.mine], **OPTIONS, scope="global")
+    options = {**OPTIONS, "trim": 0.2 if job == "trimmed" else 0.0}
+    together = pool(shared(batch.images[batch.mine]), labels[batch.mine], **options, scope="global")
     together.backward()
-    expected = pool(batch.network(batch.images), labels, **OPTIONS, scope="batch")
+    expected = pool(batch.network(batch.images), labels, **options, scope="batch")
     expected.backward()
     close(together.detach(), expected.detach())
     for got, wanted in zip(shared.parameters(), batch.network.parameters(), strict=True):
@@ -100,7 +101,7 @@ def bad(job):
 
 
 JOBS = {
-    **dict.fromkeys(("uneven", "void", "empty", "upsampled"), follow_one_process),
+    **dict.fromkeys(("uneven", "void", "empty", "upsampled", "trimmed"), follow_one_process),
     "max_pool": max_pool,
     "subgroup": subgroup,
     **dict.fromkeys(("bad label", "bad shape", "bad setting", "bad agreement"), bad),

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import kernel_interpreter
 import losspool
 from kernel_cases import labels_of, logits_of
-from losspool import functional
+from losspool import _calls
 
 rank, ranks, meeting_point = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 CUTS = [0, 1, 4]
@@ -29,7 +29,7 @@ def counting(group):
     return counted
 
 
-original, functional.gatherer = functional.gatherer, counting
+original, _calls.gatherer = _calls.gatherer, counting
 
 
 def mine(whole, cuts):
@@ -62,6 +62,7 @@ labels, coarse = labels_of((4, 5, 6)), labels_of((4, 9, 8))
 compare("cross_entropy", losspool.cross_entropy, logits_of((4, 5, 5, 6)), labels, **void)
 compare("upsampled", losspool.upsampled_cross_entropy, logits_of((4, 5, 3, 2)), coarse, p=1.0, m=9, **void)
 compare("max_pool", losspool.max_pool, logits_of((4, 50)).detach().abs(), None, p=2.0, m=0.1)
+compare("trimmed", losspool.cross_entropy, logits_of((4, 5, 5, 6)), labels, trim=0.2, **void)
 labels[0] = 255
 compare("void rank", losspool.cross_entropy, logits_of((4, 5, 5, 6)), labels, **void)
 compare("empty rank", losspool.cross_entropy, logits_of((4, 5, 5, 6)), labels, cuts=[0, 0, 4], **void)

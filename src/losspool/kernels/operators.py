@@ -17,7 +17,9 @@ from losspool.kernels import cross_entropy, pooling, upsampled
 from losspool.kernels.launch import ceil_div, exponents, power_of_two, run
 from losspool.kernels.solve import BLOCK, Gather, solve
 
-ALPHA, TAU, COUNT = pooling.ALPHA.value, pooling.TAU.value, pooling.COUNT.value
+VALUE, ALPHA, TAU, COUNT, UNIT = (
+    column.value for column in (pooling.VALUE, pooling.ALPHA, pooling.TAU, pooling.COUNT, pooling.UNIT)
+)
 """Columns of the table of pools."""
 _PIXELS = 256  # per program, full size
 _ROW_PIXELS = 128  # per program, upsampled

@@ -30,7 +30,7 @@ from losspool.ops.logits import (
     without_infinity,
     working_dtype,
 )
-from losspool.ops.pooling import Pooled, Setting, combine, pool
+from losspool.ops.pooling import Pooled, Setting, combine, pool, pooled_losses
 from losspool.solver import host
 from losspool.solver.threads import spread
 
@@ -50,8 +50,10 @@ class Enlargement(NamedTuple):
     align_corners: bool
 
 
-Result = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
-"""The loss, w*, α, τ, n, and the arg-max prediction if requested. On GPUs w* is None unless that is requested too."""
+Result = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
+"""The loss, w*, α, τ, n, the number of trimmed losses if any are, and the arg-max prediction if requested.
+
+On GPUs w* is None unless the prediction is requested."""
 
 
 def pooled_cross_entropy(
@@ -63,7 +65,12 @@ def pooled_cross_entropy(
     setting: Setting,
     predict: bool,
 ) -> Result:
-    """Pool the cross-entropy of logits (B, C, N), or (B, C, h, w) with ``enlargement``, and labels (B, N)."""
+    """Pool the cross-entropy of logits (B, C, N), or (B, C, h, w) with ``enlargement``, and labels (B, N).
+
+    The target may also hold class probabilities (B, C, N).
+    """
+    if target.ndim == 3 or host.is_symbolic(logits, target, class_weight):
+        return _composed(_enlarged(logits, enlargement), target, class_weight, pixel, setting, predict)
     if kernels.usable(logits):
         from losspool.ops.with_kernels import CrossEntropyWithKernels, LogitsOptions
 
@@ -71,12 +78,43 @@ def pooled_cross_entropy(
         return CrossEntropyWithKernels.apply(logits, target, class_weight, options, setting, predict)
     if not torch.compiler.is_compiling():
         return _BlockwiseCrossEntropy.apply(logits, target, class_weight, pixel, enlargement, setting, predict)
-    if enlargement is not None:
-        size, align = (enlargement.height, enlargement.width), enlargement.align_corners
-        finite = without_infinity(logits.to(working_dtype(logits)))
-        logits = F.interpolate(finite, size, mode="bilinear", align_corners=align).flatten(2)
-        logits = logits.masked_fill(ruled_out(logits), -math.inf)
+    logits = _enlarged(logits, enlargement)
     return _FusedCrossEntropy.apply(logits, target.long(), class_weight, pixel, setting, predict)
+
+
+def _enlarged(logits: Tensor, enlargement: Enlargement | None) -> Tensor:
+    if enlargement is None:
+        return logits
+    size, align = (enlargement.height, enlargement.width), enlargement.align_corners
+    finite = without_infinity(logits.to(working_dtype(logits)))
+    logits = F.interpolate(finite, size, mode="bilinear", align_corners=align).flatten(2)
+    return logits.masked_fill(ruled_out(logits), -math.inf)
+
+
+def _composed(
+    logits: Tensor, target: Tensor, class_weight: Tensor | None, pixel: PixelLoss, setting: Setting, predict: bool
+) -> Result:
+    """Pool the losses that torch's cross-entropy gives: for class probabilities, and for what follows operations."""
+    logits = logits.to(working_dtype(logits))
+    weight = None if class_weight is None else class_weight.to(logits.dtype)
+    prediction = logits.detach().argmax(1) if predict else None
+    if target.ndim == 3:
+        target, valid = target.to(logits.dtype), None
+    else:
+        target = target.long()
+        valid = target != pixel.ignore_index
+        logits = torch.where(valid.unsqueeze(1), logits, 0.0)  # whatever the logits of a void pixel are
+    losses = F.cross_entropy(
+        logits,
+        target,
+        weight,
+        ignore_index=-100 if valid is None else pixel.ignore_index,
+        reduction="none",
+        label_smoothing=pixel.label_smoothing,
+    )
+    if not setting.per_image:
+        losses, valid = losses.reshape(1, -1), None if valid is None else valid.reshape(1, -1)
+    return *pooled_losses(losses, valid, setting, predict), prediction
 
 
 class _BlockwiseCrossEntropy(torch.autograd.Function):
@@ -193,10 +231,10 @@ class _FusedCrossEntropy(torch.autograd.Function):
 
 
 def _finish(ctx: Any, loss: Tensor, pooled: Pooled, prediction: Tensor | None) -> Result:
-    extras = (pooled.weights, pooled.alpha, pooled.tau, pooled.valid)
+    found = (*pooled[1:], prediction)
     ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*extras, *(() if prediction is None else (prediction,)))
-    return loss.to(pooled.weights.dtype), *extras, prediction
+    ctx.mark_non_differentiable(*(each for each in found if each is not None))
+    return loss.to(pooled.weights.dtype), *found
 
 
 class Read(NamedTuple):

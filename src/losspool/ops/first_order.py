@@ -29,9 +29,15 @@ def first_order(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple
 
 
 class _RefuseSecondDerivative(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, input: Tensor) -> Tensor:
+    def forward(gradient: Tensor, input: Tensor) -> Tensor:
         return gradient.view_as(gradient)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> tuple[None, None]:

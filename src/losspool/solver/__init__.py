@@ -2,5 +2,6 @@
 
 from losspool.solver.counting import Gather
 from losspool.solver.optimum import Solution, solve, weights
+from losspool.solver.trimming import trimmed
 
-__all__ = ["Gather", "Solution", "solve", "weights"]
+__all__ = ["Gather", "Solution", "solve", "trimmed", "weights"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
+from losspool._validation import parse_units
 from losspool.segmentation.base import (
     NUMBER,
     Fraction,
@@ -22,7 +22,6 @@ from losspool.segmentation.base import (
 from losspool.segmentation.losses.schedules import KEYS, norm_at, read_schedule, share_at
 from losspool.segmentation.losses.table import LOSSES
 
-_WITH_UNIT = r"\s*((?P<percent>[0-9]+\.?[0-9]*|\.[0-9]+)\s*%|(?P<pixels>0*[1-9][0-9]{0,17})\s*px)\s*"
 _EXPONENT = "^[-+]?[0-9.]+[eE][-+]?[0-9]+$"
 _BALANCES = ("none", "inverse", "median", "effective")
 
@@ -43,10 +42,9 @@ def _parsed(value: Any) -> float | int:
     value = _number(value)
     if isinstance(value, int) and not isinstance(value, bool):
         raise ValueError(f"must have a unit, {value}px or a percentage")
-    written = re.fullmatch(_WITH_UNIT, value) if isinstance(value, str) else None
-    if written and written["pixels"]:
-        return int(written["pixels"])
-    share = float(written["percent"]) / 100 if written else value
+    share = parse_units(value) if isinstance(value, str) else value
+    if isinstance(share, int) and not isinstance(share, bool):
+        return share
     if not isinstance(share, float):
         raise ValueError("must be like 25%, 0.25 or 1000px")
     if not 0 < share <= 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,8 @@ from losspool.segmentation.losses.class_weights import balancing_weights
 from losspool.segmentation.losses.settings import LossConfig
 from losspool.segmentation.losses.table import PLAIN_MEAN, loss_named
 from losspool.segmentation.models import ALIGN_CORNERS, covered, enlarge
+
+Scope = Literal["image", "batch", "global"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,8 @@ class Term(nn.Module):
         if self.loss.keep_hard is not None:
             target = self._called(self.loss.keep_hard, batch.full.detach(), target, settings)
             scope = "batch" if scope == "image" else scope
-        p, m = PLAIN_MEAN if self.loss.pooling is None else self.loss.pooling(settings)
+        p, share = PLAIN_MEAN if self.loss.pooling is None else self.loss.pooling(settings)
+        m = f"{share}px" if isinstance(share, int) else share
         if self.loss.pixel_loss is None:
             found = self._cross_entropy(batch, target, settings, scope, p, m)
         else:
@@ -93,7 +96,7 @@ class Term(nn.Module):
         return TermResult(found.loss, found.weights * images, found.stats)
 
     def _cross_entropy(
-        self, batch: Batch, target: Tensor, settings: LossConfig, scope: str, p: float, m: float | int
+        self, batch: Batch, target: Tensor, settings: LossConfig, scope: Scope, p: float, m: float | str
     ) -> TermResult:
         height, width = target.shape[1:]
         bottom, right = covered(batch.logits, (height, width), batch.stride)
@@ -110,10 +113,10 @@ class Term(nn.Module):
             stats=stats,
             align_corners=ALIGN_CORNERS,
         )
-        weights = cast(Tensor, stats.weights)[:, :height, :width]
+        weights = stats.weights[:, :height, :width]
         if self.class_weights is not None:
             weights = weights * self._weight_of(target)
-        stats.prediction = cast(Tensor, stats.prediction)[:, :height, :width]
+        stats.prediction = stats.prediction[:, :height, :width]
         return TermResult(loss, weights, stats)
 
     def _pixels(
@@ -122,9 +125,9 @@ class Term(nn.Module):
         batch: Batch,
         target: Tensor,
         settings: LossConfig,
-        scope: str,
+        scope: Scope,
         p: float,
-        m: float | int,
+        m: float | str,
     ) -> TermResult:
         losses, valid = self._called(pixel_loss, batch.full, target, settings), target != IGNORE
         if not isinstance(losses, Tensor) or losses.shape != target.shape:
@@ -138,7 +141,7 @@ class Term(nn.Module):
         loss = losspool.max_pool(losses, p=p, m=m, mask=valid, scope=scope, stats=stats)
         entropy = F.cross_entropy(batch.full.detach(), target.long(), ignore_index=IGNORE, reduction="none")
         factor = torch.where(entropy > 0, losses.detach() / entropy, 0.0)
-        return TermResult(loss, cast(Tensor, stats.weights) * factor, stats)
+        return TermResult(loss, stats.weights * factor, stats)
 
     def _region(self, region_loss: Callable[..., Any], batch: Batch, settings: LossConfig) -> TermResult:
         """A loss of regions gives no weight to any pixel's cross-entropy, and has no α."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from PIL import Image
 from rich.table import Table
 from rich.text import Text
-from torch import Tensor
 
 from losspool.segmentation.base import check_trusted, plain
 from losspool.segmentation.data import IGNORE, ClassIndex, ClassInfo, Pixels, WarnOnce, class_index
@@ -73,7 +71,7 @@ class Weigher:
         prediction = result.prediction[0].to(torch.uint8).cpu().numpy()
         if not self._criterion.pools:
             return WeightMap(weights, label, prediction, None, None)
-        alpha, saturated = cast(Tensor, result.stats.alpha), cast(Tensor, result.stats.saturated)
+        alpha, saturated = result.stats.alpha, result.stats.saturated
         return WeightMap(weights, label, prediction, alpha.item(), saturated.item() / max(valid, 1))
 
     def with_prediction(self, image: Image.Image, label: Pixels, seed: int) -> tuple[Pixels, WeightMap]:

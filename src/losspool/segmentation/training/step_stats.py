@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -90,7 +90,7 @@ class StepStats:
 def step_stats(result: LossResult, labels: Tensor, classes: int, skipped: int = 0) -> StepStats:
     """The statistics of one micro-batch."""
     stats = result.stats
-    alpha, pooled, saturated = (cast(Tensor, value) for value in (stats.alpha, stats.valid, stats.saturated))
+    alpha, pooled, saturated = stats.alpha, stats.valid, stats.saturated
     scalars = torch.stack(
         [
             torch.ones((), dtype=torch.float64, device=labels.device),

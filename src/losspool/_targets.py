@@ -1,0 +1,176 @@
+"""Logits and targets as frameworks deliver them: what is meant, or a sentence with the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from losspool._validation import FLOATS, assert_later, check_device, check_non_negative
+from losspool.solver import host
+
+_COMMON_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_BINARY = "losspool.binary_cross_entropy_with_logits"
+
+
+def check_logits(input: Any, target: Any) -> None:
+    check_tensor(input, "input")
+    check_tensor(target, "target")
+    if input.dtype not in FLOATS:
+        raise TypeError(f"input must hold logits of a floating-point dtype of 16 to 64 bits, got {input.dtype}")
+    if target.is_complex():
+        raise TypeError(f"target must hold class indices or class probabilities, got {target.dtype}")
+    check_device(target, "target", input, "input")
+
+
+def check_tensor(value: Any, name: str) -> None:
+    """Refuse what networks return in place of a tensor, with a hint."""
+    if isinstance(value, Tensor):
+        return
+    if isinstance(value, Mapping) and value:
+        key = next(iter(value))
+        raise TypeError(f"{name} must be a tensor, got {type(value).__name__}; index it, such as {name}[{key!r}]")
+    if isinstance(value, list | tuple) and any(isinstance(each, Tensor) for each in value):
+        raise TypeError(f"{name} must be a tensor, got {type(value).__name__}; index it, such as {name}[0]")
+    raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+
+
+def check_classes(input: Tensor) -> None:
+    if input.ndim < 2:
+        hint = "; add the batch's axis: input.unsqueeze(0), target.unsqueeze(0)" if input.ndim == 1 else ""
+        raise ValueError(f"input must have shape (B, C, ...), got {tuple(input.shape)}{hint}")
+    if input.shape[1] == 0:
+        raise ValueError(f"input must have at least one class, got shape {tuple(input.shape)}")
+
+
+def read_target(input: Tensor, target: Tensor, ignore_index: int | None) -> Tensor:
+    """Return class indices (B, ...) of an integer dtype, or class probabilities (B, C, ...), of checked values."""
+    classes, exact = input.shape[1], target.is_floating_point() or target.dtype == torch.bool
+    if classes == 1 and exact:
+        raise ValueError(
+            f"input of shape {tuple(input.shape)} has one logit per pixel, whose cross-entropy is always 0; "
+            f"for a target of {target.dtype} use {_BINARY}"
+        )
+    if target.ndim == input.ndim and target.shape[1] == 1 and classes > 1:
+        target = target.squeeze(1)
+    if target.dtype == torch.bool:
+        return target.to(torch.uint8)
+    if not target.is_floating_point():
+        return target
+    if target.ndim == input.ndim:
+        _check_probabilities(target, ignore_index)
+        return target
+    _check_whole(target, input)
+    return target.long()
+
+
+def _check_probabilities(target: Tensor, ignore_index: int | None) -> None:
+    if ignore_index is not None and ignore_index >= 0:  # as in torch, whose default is negative
+        raise ValueError(
+            f"class probabilities (a target of shape {tuple(target.shape)}) have no void label, got "
+            f"ignore_index={ignore_index}; leave it out, or pool F.cross_entropy(..., reduction='none') with "
+            f"losspool.max_pool(..., mask=...)"
+        )
+    check_non_negative(target.detach(), "class probabilities")
+
+
+def _check_whole(target: Tensor, input: Tensor) -> None:
+    fractional = ~(target == target.trunc()) | target.isinf()  # NaN too
+    if not host.host_may_look(target):
+        assert_later(~fractional.any(), "losspool: target has class indices that are not whole numbers")
+    elif bool(fractional.any()):
+        raise ValueError(
+            f"target of shape {tuple(target.shape)} must hold whole class indices, got "
+            f"{float(target[fractional][0])!r}; class probabilities need the shape {tuple(input.shape)} of the input"
+        )
+
+
+def check_target_shape(input: Tensor, target: Tensor) -> None:
+    """Check the shape of a target that ``read_target`` returned."""
+    indices, got = (input.shape[0], *input.shape[2:]), tuple(target.shape)
+    if got == indices or (got == tuple(input.shape) and target.is_floating_point()):
+        return
+    if got == tuple(input.shape):
+        hint = "; pass one-hot classes as probabilities: target.float()"
+    elif input.ndim > 2 and got == tuple(input.shape[:-1]):
+        hint = "; the classes must be the second axis: input.movedim(-1, 1)"
+    elif len(got) == 3 == len(indices) and got[0] == indices[0]:
+        hint = "; for coarse logits use losspool.upsampled_cross_entropy"
+    else:
+        hint = ""
+    raise ValueError(f"target must have shape {indices} for an input of shape {tuple(input.shape)}, got {got}{hint}")
+
+
+def check_enlargement(input: Tensor, target: Tensor) -> None:
+    """Check the shape of a target that ``read_target`` returned, for coarse logits."""
+    shape = target.shape if target.ndim == 3 else (target.shape[0], *target.shape[2:])
+    probabilities = target.ndim == 4 and target.is_floating_point() and target.shape[:2] == input.shape[:2]
+    if input.ndim != 4 or not (target.ndim == 3 or probabilities) or input.shape[0] != target.shape[0]:
+        raise ValueError(
+            f"input must have shape (B, C, h, w) and target (B, H, W), "
+            f"got {tuple(input.shape)} and {tuple(target.shape)}"
+        )
+    for name, coarse, fine in (("high", input.shape[2], shape[1]), ("wide", input.shape[3], shape[2])):
+        if not 1 <= coarse <= fine:
+            raise ValueError(
+                f"logits can only be upsampled: input of shape {tuple(input.shape)} is {coarse} {name}, "
+                f"target of shape {tuple(target.shape)} is {fine}"
+            )
+
+
+def check_labels(target: Tensor, classes: int, ignore_index: int | None) -> None:
+    """Check that every label is a class or ``ignore_index``; raise or assert as ``check_non_negative`` does."""
+    if target.numel() == 0:
+        return
+    if not host.host_may_look(target):
+        target = target.long()
+        valid = target == target.clamp(0, classes - 1)
+        valid = valid if ignore_index is None else valid | (target == ignore_index)
+        assert_later(valid.all(), f"losspool: target has labels outside [0, {classes}) other than ignore_index")
+        return
+    if target.dtype not in _COMMON_INTEGERS:
+        target = target.long()  # torch has few operators for the others
+    low, high = (int(bound) for bound in target.aminmax())
+    if low >= 0 and high < classes:
+        return
+    info = torch.iinfo(target.dtype)
+    if ignore_index is not None and info.min <= ignore_index <= info.max:
+        low, high = (int(bound) for bound in target.masked_fill(target == ignore_index, 0).aminmax())
+        if low >= 0 and high < classes:
+            return
+    target = target.long()
+    wrong = (target < 0) | (target >= classes)
+    bad = target[wrong if ignore_index is None else wrong & (target != ignore_index)]
+    if classes == 1:
+        hint = f"; for one logit per pixel use {_BINARY}"
+    else:
+        hint = "; did you mean ignore_index=255?" if bool((bad == 255).any()) else ""
+    raise ValueError(
+        f"target holds the label {int(bad[0])}, but there are {classes} classes "
+        f"(0 to {classes - 1}) and ignore_index is {ignore_index}{hint}"
+    )
+
+
+def read_binary_target(input: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+    """Return targets between 0 and 1 in the shape of ``input`` and its working precision."""
+    if target.ndim == input.ndim - 1 and input.shape[1] == 1 and target.shape[0] == input.shape[0]:
+        target = target.unsqueeze(1)
+    if target.shape != input.shape:
+        raise ValueError(
+            f"target must have the shape {tuple(input.shape)} of the input, got {tuple(target.shape)}; "
+            f"for class indices use losspool.cross_entropy"
+        )
+    values = target.detach() if mask is None else torch.where(mask, target.detach(), 0)
+    if target.dtype == torch.bool or target.numel() == 0:
+        pass
+    elif not host.host_may_look(target):
+        assert_later(((values >= 0) & (values <= 1)).all(), "losspool: target must be between 0 and 1")
+    else:
+        outside = ~((values >= 0) & (values <= 1))  # NaN too
+        if bool(outside.any()):
+            raise ValueError(
+                f"target must be between 0 and 1, got {float(values[outside][0])!r}; leave void pixels out with mask"
+            )
+    return target.to(torch.float64 if input.dtype == torch.float64 else torch.float32)

@@ -1,0 +1,165 @@
+"""torch.func, torch.export, fake tensors and copies: the same values, or a sentence."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import grad, hessian, jacrev, vmap
+
+import losspool
+from losspool import BCEWithLogitsLoss, CrossEntropyLoss, LossMaxPooling, PoolingStats, UpsampledCrossEntropyLoss
+
+
+def batch(images=3, classes=4, size=(6, 5), fine=None):
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(images, classes, *size, generator=g)
+    labels = torch.randint(0, classes, (images, *(fine or size)), generator=g)
+    labels[0, :2] = 255
+    logits[0, :, 0] = torch.nan  # void, and so without effect
+    return logits, labels
+
+
+LOSSES = {
+    "plain": (CrossEntropyLoss(ignore_index=255), *batch()),
+    "options": (CrossEntropyLoss([1.0, 2, 0, 1], ignore_index=255, label_smoothing=0.1, trim=0.2), *batch()),
+    "float64": (CrossEntropyLoss(ignore_index=255, p=1, m=7), batch()[0].double(), batch()[1]),
+    "probabilities": (CrossEntropyLoss(), torch.randn(3, 4, 9), torch.rand(3, 4, 9).softmax(1)),
+    "upsampled": (UpsampledCrossEntropyLoss(ignore_index=255), batch()[0][..., 1:, :], batch(fine=(11, 12))[1]),
+    "binary": (BCEWithLogitsLoss(pos_weight=3.0), torch.randn(3, 2, 7), torch.rand(3, 2, 7)),
+    "max_pool": (LossMaxPooling(trim=0.1), torch.rand(3, 40), torch.rand(3, 40) > 0.2),
+}
+per_loss = pytest.mark.parametrize("name", LOSSES)
+
+
+def gradient(criterion, values, target):
+    values = values.clone().requires_grad_()
+    return torch.autograd.grad(criterion(values, target), values)[0]
+
+
+def close(got, expected):
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-6 * float(expected.abs().max()))
+
+
+@per_loss
+def test_gradients_per_sample_equal_a_loop(name):
+    criterion, values, target = LOSSES[name]
+
+    def one(value, label):
+        return criterion(value.unsqueeze(0), label.unsqueeze(0))
+
+    alone = [gradient(criterion, values[i : i + 1], target[i : i + 1])[0] for i in range(3)]
+    close(vmap(grad(one))(values, target), torch.stack(alone))
+    moved = vmap(grad(one), in_dims=(-1, 0))(values.movedim(0, -1), target)
+    close(moved, torch.stack(alone))
+    close(vmap(one)(values, target), torch.stack([criterion(values[i : i + 1], target[i : i + 1]) for i in range(3)]))
+
+
+@per_loss
+def test_a_gradient_by_transform_is_the_gradient(name):
+    criterion, values, target = LOSSES[name]
+    close(grad(criterion)(values, target), gradient(criterion, values, target))
+
+
+def test_every_pool_has_a_gradient_of_its_own():
+    logits, labels = batch()
+    criterion = CrossEntropyLoss(ignore_index=255, reduction="pool")
+    rows = jacrev(criterion)(logits, labels)  # (pools, B, C, H, W)
+    mean = gradient(CrossEntropyLoss(ignore_index=255), logits, labels)
+    for pool in range(3):
+        close(rows[pool, pool], 3 * mean[pool])
+        assert (rows[pool, [i for i in range(3) if i != pool]] == 0).all()
+
+
+@per_loss
+def test_fake_tensors_have_the_shapes_of_real_ones(name):
+    criterion, values, target = LOSSES[name]
+    with FakeTensorMode() as mode:
+        fake, label = mode.from_tensor(values).requires_grad_(), mode.from_tensor(target)
+        stats = PoolingStats()
+        loss = copy.copy(criterion)
+        loss._buffers = {
+            key: value if value is None else mode.from_tensor(value) for key, value in loss._buffers.items()
+        }
+        value = loss(fake, label, stats=stats)
+        value.backward()
+    real = PoolingStats()
+    expected = criterion(values, target, stats=real)
+    assert (value.shape, value.dtype) == (expected.shape, expected.dtype)
+    assert (fake.grad.shape, fake.grad.dtype) == (values.shape, values.dtype)
+    assert stats.weights.shape == real.weights.shape
+    assert stats.trimmed.shape == real.trimmed.shape
+
+
+class Network(torch.nn.Module):
+    def __init__(self, criterion, channels):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.criterion = torch.nn.Conv1d(channels, channels, 1), criterion
+
+    def forward(self, values, target):
+        return self.criterion(self.layer(values.nan_to_num()), target)
+
+
+@pytest.mark.parametrize("name", ["options", "probabilities", "binary"])
+def test_an_exported_network_trains(name):
+    criterion, values, target = LOSSES[name]
+    values, target = values.flatten(2), target.flatten(1) if name == "options" else target
+    network, twin = Network(criterion, values.shape[1]), Network(criterion, values.shape[1])
+    exported = torch.export.export(twin, (values, target)).module()
+    expected, got = network(values, target), exported(values, target)
+    expected.backward()
+    got.backward()
+    assert got.item() == pytest.approx(expected.item(), rel=1e-6)
+    close(dict(exported.named_parameters())["layer.weight"].grad, network.layer.weight.grad)
+
+
+def test_what_cannot_be_had_says_so():
+    logits, labels = batch()
+    criterion = CrossEntropyLoss(ignore_index=255)
+
+    def one(value, label, **options):
+        return losspool.cross_entropy(value.unsqueeze(0), label.unsqueeze(0), ignore_index=255, **options)
+
+    with pytest.raises(RuntimeError, match="losspool has no second derivative"):
+        jacrev(grad(criterion))(logits, labels)
+    with pytest.raises(RuntimeError, match="losspool has no forward-mode derivatives; use torch.func.grad"):
+        hessian(criterion)(logits, labels)
+    with pytest.raises(ValueError, match="stats cannot leave a transform"):
+        vmap(lambda value, label: one(value, label, stats=PoolingStats()))(logits, labels)
+    negative = vmap(lambda losses: losspool.max_pool(losses.unsqueeze(0)))(torch.tensor([[1.0, -1.0], [1.0, 1.0]]))
+    assert negative.isnan().tolist() == [True, False], "nobody looks at losses in a transform"
+
+
+@pytest.fixture
+def group(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'meeting-point'}", rank=0, world_size=1)
+    yield dist.new_group([0])
+    dist.destroy_process_group()
+
+
+def test_a_global_pool_cannot_be_transformed(group):
+    logits, labels = batch()
+    criterion = CrossEntropyLoss(ignore_index=255, scope="global")
+    with pytest.raises(ValueError, match='scope="global" exchanges .* torch.func, .* use scope="batch"'):
+        grad(criterion)(logits, labels)
+
+
+def test_copies_of_a_module_with_a_group(group):
+    logits, labels = batch()
+    criterion = CrossEntropyLoss([1.0, 2, 0, 1], ignore_index=255, scope="global", group=group)
+    expected = criterion(logits, labels)
+    copied = copy.deepcopy(criterion)
+    assert copied.group is group
+    assert copied.weight is not criterion.weight
+    assert torch.equal(copied(logits, labels), expected)
+    restored = pickle.loads(pickle.dumps(criterion))
+    with pytest.raises(ValueError, match=r"pickled, without its process group of the ranks 0; set its \.group"):
+        restored(logits, labels)
+    restored.group = group
+    assert torch.equal(restored(logits, labels), expected)
+    default = pickle.loads(pickle.dumps(CrossEntropyLoss(ignore_index=255, scope="global", group=dist.group.WORLD)))
+    assert default.group is None, "every process has the default group"
+    assert torch.equal(pickle.loads(pickle.dumps(restored)).weight, criterion.weight)
