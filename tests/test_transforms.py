@@ -125,7 +125,7 @@ def test_what_cannot_be_had_says_so():
 
     with pytest.raises(RuntimeError, match="losspool has no second derivative"):
         jacrev(grad(criterion))(logits, labels)
-    with pytest.raises(RuntimeError, match="losspool has no forward-mode derivatives; use torch.func.grad"):
+    with pytest.raises(RuntimeError, match=r"losspool has no forward-mode derivatives; use torch.func.grad"):
         hessian(criterion)(logits, labels)
     with pytest.raises(ValueError, match="stats cannot leave a transform"):
         vmap(lambda value, label: one(value, label, stats=PoolingStats()))(logits, labels)
@@ -143,7 +143,7 @@ def group(tmp_path):
 def test_a_global_pool_cannot_be_transformed(group):
     logits, labels = batch()
     criterion = CrossEntropyLoss(ignore_index=255, scope="global")
-    with pytest.raises(ValueError, match='scope="global" exchanges .* torch.func, .* use scope="batch"'):
+    with pytest.raises(ValueError, match=r'scope="global" exchanges .* torch.func, .* use scope="batch"'):
         grad(criterion)(logits, labels)
 
 
