@@ -28,18 +28,16 @@ def with_void(labels, void):
     return labels.flatten().index_fill(0, torch.tensor([1, 4]), void).view(labels.shape)
 
 
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 LOGITS, LABELS = inputs(3, 5)
 SHARES = inputs(3, 5, seed=1)[0].softmax(1)
 ONE_HOT = nn.functional.one_hot(LABELS, 4).movedim(-1, 1)
 
 # What is called, its logits and target, its options, and the target as torch takes it if that differs.
 CALLS = [
-    *(
-        (f"labels of {dtype}", LOGITS, LABELS.to(dtype), {}, LABELS)
-        for dtype in (torch.int64, torch.int32, torch.int16)
-    ),
-    *((f"labels of {dtype}", LOGITS, LABELS.to(dtype), {}, LABELS) for dtype in (torch.int8, torch.uint8)),
-    *((f"whole numbers of {dtype}", LOGITS, LABELS.to(dtype), {}, LABELS) for dtype in (torch.float32, torch.float16)),
+    *((f"labels of {dtype}", LOGITS, LABELS.to(dtype), {}, LABELS) for dtype in INTEGERS),
+    *((f"whole numbers of {dtype}", LOGITS, LABELS.to(dtype), {}, LABELS) for dtype in FLOATS),
     ("labels of torch.bool", LOGITS, LABELS > 1, {}, (LABELS > 1).long()),
     ("labels of shape (B, 1, H, W)", LOGITS, LABELS.unsqueeze(1), {}, LABELS),
     ("a fractional label", LOGITS, LABELS + 0.5, {}, LABELS),

@@ -47,10 +47,9 @@ def test_targets_that_mean_the_same_labels(target):
 def test_void_among_floats():
     floats = LABELS.float()
     floats[0, 0] = 255
-    assert torch.equal(
-        cross_entropy(LOGITS, floats, ignore_index=255), cross_entropy(LOGITS, floats.long(), ignore_index=255)
-    )
-    with pytest.raises(ValueError, match="label 255, but there are 3 classes .* ignore_index is None; did you mean"):
+    found, expected = (cross_entropy(LOGITS, labels, ignore_index=255) for labels in (floats, floats.long()))
+    assert torch.equal(found, expected)
+    with pytest.raises(ValueError, match=r"label 255, but there are 3 classes .* ignore_index is None; did you mean"):
         cross_entropy(LOGITS, floats, ignore_index=None)
 
 
@@ -133,7 +132,7 @@ def test_arguments_of_torch_that_are_refused_by_name(make):
     for reduction in ("none", "sum"):
         with pytest.raises(ValueError, match=f"got '{reduction}'; a pixel's own value is stats.weights times"):
             make(reduction=reduction)
-    with pytest.raises(ValueError, match='reduction must be "mean" or "pool" .* got 3$'):
+    with pytest.raises(ValueError, match=r'reduction must be "mean" or "pool" .* got 3$'):
         max_pool(torch.rand(2, 3), reduction=3)
 
 
@@ -148,9 +147,8 @@ def test_m_as_text(m, same):
 def test_numbers_of_numpy(m):
     losses = torch.rand(2, 200)
     assert torch.equal(max_pool(losses, m=m, p=np.float32(2), trim=np.float64(0)), max_pool(losses, m=m.item(), p=2))
-    assert torch.equal(
-        cross_entropy(LOGITS, LABELS, ignore_index=np.int64(1)), cross_entropy(LOGITS, LABELS, ignore_index=1)
-    )
+    found, expected = (cross_entropy(LOGITS, LABELS, ignore_index=void) for void in (np.int64(1), 1))
+    assert torch.equal(found, expected)
     with pytest.raises(TypeError, match="of type bool"):
         max_pool(losses, m=np.bool_(True))
 
@@ -219,10 +217,8 @@ class TestBinary:
     def test_confident_logits(self, value):
         """A loss that rounds to below zero would be refused."""
         for target in (0.0, 0.3, 1.0):
-            loss = binary_cross_entropy_with_logits(
-                torch.full((1, 9), value), torch.full((1, 9), target), pos_weight=0.1
-            )
-            assert loss >= 0
+            logits, targets = torch.full((1, 9), value), torch.full((1, 9), target)
+            assert binary_cross_entropy_with_logits(logits, targets, pos_weight=0.1) >= 0
 
     @pytest.mark.parametrize(
         ("call", "error", "message"),

@@ -228,14 +228,13 @@ def read_class_weight(weight: Any, input: Tensor) -> Tensor | None:
     """Return the class weights of one call as a tensor on the device of ``input``."""
     if weight is None:
         return None
-    classes = input.shape[1]
+    if isinstance(weight, Tensor):
+        check_device(weight, "weight", input, "input")
     tensor = check_class_weight(weight, values=not kernels.usable(input))
+    classes = input.shape[1]
     if tensor.shape != (classes,):
         raise ValueError(f"weight must have shape ({classes},), one entry per class, got {tuple(tensor.shape)}")
-    if tensor is not weight:
-        return tensor.to(input.device)
-    check_device(tensor, "weight", input, "input")
-    return tensor
+    return tensor.to(input.device)
 
 
 def check_class_weight(weight: Any, *, values: bool = True) -> Tensor:
@@ -249,9 +248,9 @@ def read_scale(value: Any, name: str, input: Tensor) -> Tensor | None:
     """Return factors of binary losses, broadcastable to ``input``, on its device and in its working precision."""
     if value is None:
         return None
-    tensor = read_weight(value, name, name, values=not kernels.usable(input))
     if isinstance(value, Tensor):
-        check_device(tensor, name, input, "input")
+        check_device(value, name, input, "input")
+    tensor = read_weight(value, name, name, values=not kernels.usable(input))
     broadcast(tensor, name, input, "input")
     return tensor.to(input.device, torch.float64 if input.dtype == torch.float64 else torch.float32)
 
