@@ -29,7 +29,8 @@ class PoolingStats:
     """
 
     alpha: Tensor = UNFILLED
-    """(B,), float64: α*. Losses above it are saturated; 0 if every positive loss is saturated."""
+    """(B,), float64: α*. Losses above it are saturated; 0 if every positive loss is saturated. At p = 1 it is the
+    ⌈m⌉-th largest loss, the limit p → 1."""
     tau: Tensor = UNFILLED
     """(B,), float64: τ, the upper bound on a weight."""
     valid: Tensor = UNFILLED
