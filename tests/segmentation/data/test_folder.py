@@ -157,7 +157,13 @@ BAD_CLASSES = [
     (entry(color="red"), "classes[1].color must be three numbers [red, green, blue], got 'red'"),
     (entry(colour=[0, 0, 0]), "classes[1] has the unknown field 'colour'; known are color, id, name"),
     ({"classes": []}, "'classes' must be a list of at least one class, got []"),
-    ({"classes": ["weed"]}, "classes[0] must have the fields name, id and color, got 'weed'"),
+    ({"classes": [3]}, "classes[0] must be a name, or hold name, id and color, got 3"),
+    ({"classes": ["weed", "weed"]}, "classes[1].name 'weed' is already the name of classes[0]"),
+    ({"classes": ["soil", {"name": "weed", "id": 0}]}, "classes[1].id 0 already belongs to 'soil'"),
+    (
+        {"classes": CLASSES, "intensity": [5, 5]},
+        "intensity must be two numbers [low, high], the lower first, got [5, 5]",
+    ),
     ({"clases": CLASSES}, "the file has the unknown field 'clases'"),
     (["weed"], "the file must contain 'classes' and 'ignore', got ['weed']"),
 ]
@@ -263,17 +269,17 @@ def test_images_of_every_kind_become_rgb(tmp_path, mode):
     np.testing.assert_array_equal(np.asarray(image), np.asarray(converted(mode).convert("RGB")))
 
 
-def test_a_16_bit_image_keeps_its_greys_and_a_float_one_is_refused(tmp_path):
-    write_folder(tmp_path, count=1)
-    path = tmp_path / "images/train/000.png"
-    ramp = np.linspace(0, 65535, 2400).reshape(40, 60)
-    Image.fromarray(ramp.astype(np.uint16)).save(path)
-    dataset = open_dataset("folder", tmp_path, "train")
-    np.testing.assert_allclose(np.asarray(dataset.image(0))[..., 1], ramp / 257, atol=1)
-    path.unlink()
-    Image.fromarray((ramp / 65535).astype(np.float32)).save(path.with_suffix(".tif"))
-    with pytest.raises(BrokenFileError, match=r"000\.tif: Pillow mode 'F' has no fixed range"):
-        open_dataset("folder", tmp_path, "train").image(0)
+def test_names_are_enough(tmp_path):
+    path = write_classes(
+        tmp_path, {"classes": ["soil", "crop", {"name": "weed", "color": [128, 0, 0]}, {"name": "x", "id": 9}]}
+    )
+    found = read_classes(path)
+    assert [info.name for info in found.infos] == ["soil", "crop", "weed", "x"]
+    assert found.decoder.values == {0: 0, 1: 1, 2: 2, 9: 3}
+    colors = [info.color for info in found.infos]
+    assert len(set(colors)) == 4
+    assert colors[2] == (128, 0, 0)
+    assert min(map(sum, colors)) > 0  # black would not be seen in an overlay
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])

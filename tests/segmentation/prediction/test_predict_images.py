@@ -12,6 +12,7 @@ from PIL import Image
 import losspool
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.schema import Config, DataConfig, LossConfig
+from losspool.segmentation.data import Reading
 from losspool.segmentation.data.cityscapes import LABEL_IDS
 from losspool.segmentation.data.folder import open_folder
 from losspool.segmentation.prediction.pictures import heat_image
@@ -169,11 +170,11 @@ def test_a_prediction_never_takes_the_place_of_an_image(tmp_path, run, command):
 def test_sources_of_a_folder(tmp_path):
     save(tmp_path / "in/a.png", random_image(3, 4))
     save(tmp_path / "in/.hidden.png", random_image(3, 4))
-    (source,) = sources_of_files(tmp_path / "in", tmp_path / "out")
+    (source,) = sources_of_files(tmp_path / "in", tmp_path / "out", Reading())
     assert (source.name, source.read()[0].size) == ("a", (4, 3))
     os.symlink(tmp_path / "in", tmp_path / "link")
     with pytest.raises(UserError, match="cannot go to the folder of the images"):
-        sources_of_files(tmp_path / "in", tmp_path / "link")
+        sources_of_files(tmp_path / "in", tmp_path / "link", Reading())
 
 
 # --- weights ---------------------------------------------------------------------------------------------------------

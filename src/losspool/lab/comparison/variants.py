@@ -18,6 +18,8 @@ from losspool.segmentation.runs import FREE_TO_CHANGE, flat
 _NOT_COMPARED = (FREE_TO_CHANGE | {"seed", "recipe"}) - {"data.root", "model.weights"}
 """Settings that do not make a variant: the seed repeats one, and the others change no number."""
 
+_OF_FILES = {"data.root", "data.exif", "data.intensity"}
+
 
 @dataclass(frozen=True, eq=False)
 class Variant:
@@ -71,7 +73,8 @@ def settings(config: Config) -> dict[str, Any]:
     """The settings that can distinguish variants, by dotted name."""
     found = {key: value for key, value in flat(config).items() if key not in _NOT_COMPARED}
     if config.data.name in DATASETS and config.data.name != "folder":
-        del found["data.root"]  # a known dataset is the same wherever it is stored
+        # A known dataset is the same wherever it is stored; its images have 8 bits, and no EXIF orientation.
+        found = {key: value for key, value in found.items() if key not in _OF_FILES}
     if config.model.weights is not None:
         found["model.weights"] = Path(config.model.weights).name  # and so is a file of weights
     return found

@@ -1,4 +1,4 @@
-"""Settings that had another name in earlier versions."""
+"""Settings that had another name in earlier versions, or none."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ FROZEN_BN: dict[str, Any] = {
 }
 """JSON schema of ``model.frozen_bn``."""
 
+READING = {"exif": "ignore", "intensity": "full"}
+"""How the images of a run were read before the run's config stated it."""
+
 
 def with_new_keys(stated: Any, where: str = "") -> Any:
-    """Return a recipe's content, or a part of it, with its old keys renamed. ``where`` it stands starts a message."""
+    """Return a recipe's content, or a part of it, with its old keys renamed. ``where`` it stands starts a message.
+
+    A run's config keeps its meaning: it is completed with what was not a setting when it was written.
+    """
     if not isinstance(stated, dict):
         return stated
     renamed = dict(stated)
+    if stated.get("resolved") is True and isinstance(stated.get("data"), dict):
+        renamed["data"] = {**READING, **stated["data"]}
     if isinstance(stated.get("model"), dict):
         renamed["model"] = _model(stated["model"], where)
     if isinstance(stated.get("methods"), dict):

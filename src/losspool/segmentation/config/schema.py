@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import field
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
 from losspool.segmentation.base import (
     NUMBER,
@@ -17,9 +18,10 @@ from losspool.segmentation.base import (
     NonNegative,
     Positive,
     is_import_path,
+    parse_number,
     section,
 )
-from losspool.segmentation.data import DATASETS, Dataset, dataset_kind, open_dataset
+from losspool.segmentation.data import DATASETS, Dataset, Intensity, Reading, dataset_kind, open_dataset
 from losspool.segmentation.losses import LOSSES, LossConfig
 from losspool.segmentation.models import MODELS, PACKAGES, BatchNormMode, default_output_stride
 
@@ -48,6 +50,21 @@ def _ascending(scale: tuple[float, float]) -> tuple[float, float]:
     if scale[0] > scale[1]:
         raise ValueError("must name the smaller scale first")
     return scale
+
+
+def _intensity(value: Any) -> Any:
+    if value in ("auto", "full"):
+        return value
+    ends = [parse_number(each) for each in value] if isinstance(value, list | tuple) else []
+    if len(ends) != 2 or not all(isinstance(each, int | float) and math.isfinite(each) for each in ends):
+        raise ValueError("must be auto, full or two numbers [low, high]")
+    if ends[0] >= ends[1]:
+        raise ValueError("must name the lower value first")
+    return tuple(map(float, ends))
+
+
+_RANGE = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
+_INTENSITY_SCHEMA = WithJsonSchema({"anyOf": [{"enum": ["auto", "full"]}, _RANGE]})
 
 
 def _plain_name(name: str) -> str:
@@ -96,6 +113,11 @@ class DataConfig:
     """Rotate crops by up to this many degrees to either side."""
     turns: bool = False
     """Turn crops by 0, 90, 180 or 270 degrees; with ``flip`` also upside down. For images without an up."""
+    exif: Literal["apply", "ignore"] = "apply"
+    """Turn images as their EXIF orientation says, and labels that have one; or read the pixels as they are stored."""
+    intensity: Annotated[Intensity, PlainValidator(_intensity), _INTENSITY_SCHEMA] = "auto"
+    """Values [low, high] that become black and white in grey images of more than 8 bits (auto: their range in the
+    training split; full: 0 and 65535)."""
     workers: Natural = 2
     """Loader processes; 0 reads in the training process. The crops are the same."""
     skip_broken: bool = False
@@ -111,7 +133,13 @@ class DataConfig:
 
     def open(self, split: str) -> Dataset:
         """A split of the data."""
-        return open_dataset(self.name, self.root, split, **dataset_kind(self.name).options(self, split))
+        options = dataset_kind(self.name).options(self, split)
+        return open_dataset(self.name, self.root, split, reading=self.reading, **options)
+
+    @property
+    def reading(self) -> Reading:
+        """How image files are read."""
+        return Reading(self.exif, self.intensity)
 
 
 @section("model")

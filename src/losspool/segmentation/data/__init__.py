@@ -5,7 +5,7 @@ from losspool.segmentation.data.check import report_check
 from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES_CLASSES
 from losspool.segmentation.data.cityscapes import LABEL_IDS as CITYSCAPES_LABEL_IDS
 from losspool.segmentation.data.files import FileDataset, Pair, existing_folder, images_below
-from losspool.segmentation.data.images import SUFFIXES, opened, read_image
+from losspool.segmentation.data.images import SUFFIXES, Intensity, Reading, opened, read_image
 from losspool.segmentation.data.indexing import ClassIndex, build_index, class_index
 from losspool.segmentation.data.labels import contiguous
 from losspool.segmentation.data.protocol import (
@@ -38,8 +38,10 @@ __all__ = [
     "DatasetKind",
     "FileDataset",
     "HasLooks",
+    "Intensity",
     "Pair",
     "Pixels",
+    "Reading",
     "Skip",
     "WarnOnce",
     "build_index",

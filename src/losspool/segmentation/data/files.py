@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from PIL import Image
 
 from losspool.segmentation.base import BrokenFileError, UserError
-from losspool.segmentation.data.images import SUFFIXES, read_image, unreadable
+from losspool.segmentation.data.images import SUFFIXES, Reading, read_image, unreadable
+from losspool.segmentation.data.intensity import found_intensity
+from losspool.segmentation.data.labels import LabelDecoder
 from losspool.segmentation.data.protocol import ClassInfo, Pixels
 
 
@@ -44,6 +46,7 @@ class FileDataset:
         decoder: Decoder,
         pairs: Iterable[Pair],
         orphans: Iterable[Path] = (),
+        intensity: tuple[float, float] | None = None,
     ) -> None:
         self.name = name
         self.classes = tuple(classes)
@@ -51,20 +54,31 @@ class FileDataset:
         self.names: Sequence[str] = [pair.name for pair in self.pairs]
         self.orphans = tuple(orphans)
         """Labels without an image."""
-        self._decoder = decoder
+        self.decoder = decoder
+        self.reading = Reading()
+        self._intensity = intensity
+
+    def read_as(self, reading: Reading) -> None:
+        """Read the files like this from now on. ``auto`` becomes the range that the dataset states, or has."""
+        if reading.intensity == "auto":
+            found = self._intensity or found_intensity([pair.image for pair in self.pairs])
+            reading = replace(reading, intensity=found or "auto")
+        if isinstance(self.decoder, LabelDecoder) and reading.exif == "ignore":
+            self.decoder = self.decoder.ignoring_exif()
+        self.reading = reading
 
     def __len__(self) -> int:
         return len(self.pairs)
 
     def image(self, index: int) -> Image.Image:
-        return read_image(self.pairs[index].image)
+        return read_image(self.pairs[index].image, self.reading)
 
     def label(self, index: int) -> Pixels:
-        return self._decoder.read(_label_of(self.pairs[index]))
+        return self.decoder.read(_label_of(self.pairs[index]))
 
     def fingerprint(self) -> str:
         """Hash names, sizes and modification times. Reading every file would cost as much as rebuilding the cache."""
-        digest = hashlib.sha256(repr((self.name, self.classes, self._decoder.key)).encode())
+        digest = hashlib.sha256(repr((self.name, self.classes, self.decoder.key)).encode())
         for pair in self.pairs:
             digest.update(repr((pair.name, _stamp(pair))).encode())
         return digest.hexdigest()[:32]

@@ -30,10 +30,11 @@ def open_folder(root: Path, split: str) -> FileDataset:
         if isfile(path) and _names_an_image(path, images):
             raise UserError(f"{path}: the split {split!r} is also a folder below {images}; rename one of them")
         pairs, orphans = matched(images_below(images / split), images_below(labels / split))
-        return FileDataset(name, classes.infos, classes.decoder, pairs, orphans)
+        return FileDataset(name, classes.infos, classes.decoder, pairs, orphans, classes.intensity)
     if not isfile(path):
         raise UserError(f"{images / split}: no such folder, and no list {path.name} in {root}")
-    return FileDataset(name, classes.infos, classes.decoder, _listed(path, images, labels))
+    pairs = _listed(path, images, labels)
+    return FileDataset(name, classes.infos, classes.decoder, pairs, intensity=classes.intensity)
 
 
 def _listed(path: Path, images: Path, labels: Path) -> list[Pair]:

@@ -7,14 +7,16 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from losspool.segmentation.base import BrokenFileError, UserError
+from losspool.segmentation.data.protocol import Pixels
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 
@@ -71,43 +73,134 @@ def _undecodable(path: Path, error: Exception) -> UserError:
     return BrokenFileError(path, f"the image cannot be decoded ({error})")
 
 
-def read_image(path: Path) -> Image.Image:
-    """Read and decode an image as RGB. EXIF orientation is not applied, because labels have none."""
+Intensity = Literal["auto", "full"] | tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How image files become upright RGB images of 8 bits."""
+
+    exif: Literal["apply", "ignore"] = "apply"
+    """Whether the EXIF orientation is applied, to images and to labels that have one."""
+    intensity: Intensity = "auto"
+    """The values that become black and white, in grey images of more than 8 bits. ``full``: 0 and 65535.
+    ``auto``: a dataset finds the range of its images."""
+
+
+_STORED = Reading("ignore", "full")
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_NEARLY_BLACK = 16  # of 256 levels: 12 bits in the place of 16
+
+
+def read_image(path: Path, reading: Reading = _STORED) -> Image.Image:
+    """Read and decode an image as RGB. By default neither its orientation nor its range is changed."""
     with opened(path) as image:
+        raw = raw_mode(image)
         image.load()
-        if image.mode == "RGB":
-            return image
-        if image.mode in ("I", "F"):  # Pillow would clip them to white on conversion
-            raise BrokenFileError(
-                path, f"Pillow mode {image.mode!r} has no fixed range; store the image with 8 or 16 bits"
-            )
-        if image.mode.startswith("I;16"):
-            grey = (np.asarray(image).astype(np.uint32) // 257).astype(np.uint8)
-            return Image.fromarray(grey).convert("RGB")
-        transparent = "transparency" in image.info
-        return (image.convert("RGBA") if transparent else image).convert("RGB")
+        rgb = _as_rgb(image, raw, path, reading.intensity)
+        return upright(rgb, orientation(image)) if reading.exif == "apply" else rgb
+
+
+def _as_rgb(image: Image.Image, raw: str, path: Path, intensity: Intensity) -> Image.Image:
+    if is_deep(image):
+        return Image.fromarray(_grey_levels(image, path, intensity)).convert("RGB")
+    rgb = image
+    if image.mode != "RGB":
+        rgb = (image.convert("RGBA") if "transparency" in image.info else image).convert("RGB")
+    if is_cut(raw) and intensity != "full" and np.asarray(rgb).max(initial=0) < _NEARLY_BLACK:
+        raise BrokenFileError(
+            path,
+            "Pillow reads the upper 8 bits of a 16-bit colour image, and these are nearly black, as of 12-bit data; "
+            "store it with 8 bits, or set data.intensity=full to read it so",
+        )
+    return rgb
+
+
+def _grey_levels(image: Image.Image, path: Path, intensity: Intensity) -> Pixels:
+    if isinstance(intensity, tuple):
+        low, high = intensity
+        share = (np.asarray(image).astype(np.float32) - low) / (high - low)
+        return (np.nan_to_num(share).clip(0, 1) * 255).round().astype(np.uint8)
+    if image.mode in ("I", "F"):
+        raise BrokenFileError(
+            path, f"Pillow mode {image.mode!r} has no fixed range; name the range as data.intensity=[low, high]"
+        )
+    if intensity == "auto":
+        raise BrokenFileError(
+            path, "a 16-bit image among others of 8 bits; set data.intensity=full, or to its range [low, high]"
+        )
+    return (np.asarray(image).astype(np.uint32) // 257).astype(np.uint8)
+
+
+def is_deep(image: Image.Image) -> bool:
+    """Whether a grey image has more than 8 bits."""
+    return image.mode in ("I", "F") or image.mode.startswith("I;16")
+
+
+def is_cut(raw: str) -> bool:
+    """Whether pixels stored like this have colours of 16 bits, of which Pillow keeps the upper 8."""
+    return raw.endswith((";16B", ";16L", ";16N")) and not raw.startswith("I")
+
+
+def raw_mode(image: Image.Image) -> str:
+    """How the file stores its pixels, such as ``RGB;16B``. Known only before the image is decoded."""
+    tile = getattr(image, "tile", None)
+    if not tile:
+        return ""
+    arguments = tile[0][3]  # unnamed before Pillow 11
+    return str(arguments[0] if isinstance(arguments, tuple) else arguments)
+
+
+def orientation(image: Image.Image) -> int:
+    """The EXIF orientation of a decoded image, from 1 (upright) to 8. Pillow applies that of a TIFF by itself."""
+    try:
+        value = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except _DAMAGE:
+        return 1
+    return value if value in _TURNS else 1
+
+
+def upright(image: Image.Image, orientation: int) -> Image.Image:
+    """Turn an image as its EXIF orientation says."""
+    return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
 
 
 # Pillow stretches 2-bit and 4-bit grey levels to 0 … 255; label values must be restored.
 _STRETCHED = {"L;2": 85, "L;4": 17}
 
 
-def read_values(path: Path) -> NDArray[np.unsignedinteger]:
-    """Read the raw values of a label file: (H, W) for index, palette and 16-bit files, (H, W, 3) for colour files."""
+def read_values(path: Path, exif: bool = False) -> NDArray[np.unsignedinteger]:
+    """Read the raw values of a label file: (H, W) for index, palette and 16-bit files, (H, W, 3) for colour files.
+
+    With ``exif``, apply its EXIF orientation.
+    """
     with opened(path) as image:
-        tile = getattr(image, "tile", None)
-        raw = str(tile[0][3]) if tile else ""  # the tile's arguments; unnamed before Pillow 11
-        if image.mode in ("L", "P", "I;16", "I;16B"):
-            values = cast("NDArray[np.unsignedinteger]", np.asarray(image))
-            return values // np.uint8(_STRETCHED[raw]) if raw in _STRETCHED else values
-        if image.mode in ("1", "I"):  # Pillow widens some 16-bit files to "I"
-            wide = np.asarray(image).astype(np.int64)
-            if wide.min(initial=0) >= 0 and wide.max(initial=0) < 1 << 16:
-                return wide.astype(np.uint16)
-            raise BrokenFileError(path, "labels must lie between 0 and 65535")
-        if image.mode in ("RGB", "RGBA"):
-            return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
-        raise BrokenFileError(path, f"not an index, palette or colour image, but Pillow mode {image.mode!r}")
+        raw = raw_mode(image)
+        image.load()
+        turned = upright(image, orientation(image)) if exif else image
+        return _values(turned, raw, path)
+
+
+def _values(image: Image.Image, raw: str, path: Path) -> NDArray[np.unsignedinteger]:
+    if image.mode in ("L", "P", "I;16", "I;16B"):
+        values = cast("NDArray[np.unsignedinteger]", np.asarray(image))
+        return values // np.uint8(_STRETCHED[raw]) if raw in _STRETCHED else values
+    if image.mode in ("1", "I"):  # Pillow widens some 16-bit files to "I"
+        wide = np.asarray(image).astype(np.int64)
+        if wide.min(initial=0) >= 0 and wide.max(initial=0) < 1 << 16:
+            return wide.astype(np.uint16)
+        raise BrokenFileError(path, "labels must lie between 0 and 65535")
+    if image.mode in ("RGB", "RGBA"):
+        return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+    raise BrokenFileError(path, f"not an index, palette or colour image, but Pillow mode {image.mode!r}")
 
 
 def size_of(path: Path) -> tuple[int, int]:

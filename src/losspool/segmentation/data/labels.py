@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,8 @@ from numpy.typing import NDArray
 
 from losspool.segmentation.base import BrokenFileError, UserError, read_yaml
 from losspool.segmentation.data.images import read_values, too_large
+from losspool.segmentation.data.palette import Color, free_color
 from losspool.segmentation.data.protocol import IGNORE, ClassInfo, Pixels
-
-Color = tuple[int, int, int]
 
 _UNKNOWN = 254  # never a class: a dataset has at most 254
 MOST_CLASSES = 254
@@ -24,24 +24,34 @@ MOST_CLASSES = 254
 class LabelDecoder:
     """Maps the values or colours of a file to labels. Unknown values raise an error that names the file."""
 
-    def __init__(self, values: Mapping[int, int], colors: Mapping[Color, int] | None = None) -> None:
-        """``values`` and ``colors`` map each allowed value and colour to its label, ``IGNORE`` for void."""
-        self.key = repr((sorted(values.items()), sorted((colors or {}).items())))
+    def __init__(
+        self, values: Mapping[int, int], colors: Mapping[Color, int] | None = None, *, exif: bool = True
+    ) -> None:
+        """``values`` and ``colors`` map each allowed value and colour to its label, ``IGNORE`` for void.
+
+        With ``exif``, the EXIF orientation of a label file is applied.
+        """
+        self.values, self.colors, self.exif = dict(values), dict(colors or {}), exif
+        self.key = repr((sorted(self.values.items()), sorted(self.colors.items()), exif))
         """Identifies the decoding; use it as part of a cache key."""
         self._by_value = np.full(1 << 16, _UNKNOWN, np.uint8)
         self._by_value[list(values)] = list(values.values())
         self._by_byte = self._by_value[:256].tobytes()
-        packed = {_packed(np.array(color)).item(): label for color, label in (colors or {}).items()}
+        packed = {_packed(np.array(color)).item(): label for color, label in self.colors.items()}
         self._colors = np.array(sorted(packed), np.uint32)
         self._by_color = np.array([packed[color] for color in sorted(packed)], np.uint8)
 
     def read(self, path: Path) -> Pixels:
         """Read the labels (H, W) of a file."""
-        values = read_values(path)
+        values = read_values(path, self.exif)
         try:
             return self._from_colors(values, path) if values.ndim == 3 else self._from_values(values, path)
         except MemoryError:
             raise too_large(path) from None
+
+    def ignoring_exif(self) -> LabelDecoder:
+        """The same without the EXIF orientation of the files."""
+        return LabelDecoder(self.values, self.colors, exif=False)
 
     def _from_values(self, values: NDArray[np.unsignedinteger], path: Path) -> Pixels:
         # For bytes, translate and find take a fifth of NumPy's time. This matters: each crop decodes a whole frame.
@@ -75,7 +85,7 @@ def _packed(colors: NDArray[np.unsignedinteger]) -> NDArray[np.uint32]:
     return (wide[..., 0] * 256 + wide[..., 1]) * 256 + wide[..., 2]  # (..., 3) -> (...)
 
 
-_FIELDS = {"classes", "ignore", "ignore_color"}
+_FIELDS = {"classes", "ignore", "ignore_color", "intensity"}
 _CLASS_FIELDS = {"name", "id", "color"}
 
 
@@ -85,13 +95,16 @@ class ClassFile:
 
     infos: tuple[ClassInfo, ...]
     decoder: LabelDecoder
+    intensity: tuple[float, float] | None = None
+    """The values that become black and white in images of more than 8 bits, if the file names them."""
 
 
 def read_classes(path: Path) -> ClassFile:
-    """Read ``classes: [{name: weed, id: 2, color: [255, 0, 0]}, …]``, ``ignore: 255`` and optionally ``ignore_color``.
+    """Read ``classes: [{name: weed, id: 2, color: [255, 0, 0]}, …]``, ``ignore: 255``, ``ignore_color``, ``intensity``.
 
     Label files store the ids (index and palette images) or the colours (colour images). Decoded
-    labels are 0, 1, … in the order of the list.
+    labels are 0, 1, … in the order of the list. A class without an id has its place in the list, one without a colour
+    is given one; so ``classes: [soil, weed]`` is enough.
     """
     content = _read_mapping(path)
     _refuse_unknown(path, "the file", content, _FIELDS)
@@ -103,20 +116,33 @@ def read_classes(path: Path) -> ClassFile:
     values: dict[int, int] = {}
     colors: dict[Color, int] = {}
     names: list[str] = []
+    colored = [entry.get("color") for entry in entries if isinstance(entry, dict)]
+    stated = [tuple(color) for color in (*colored, content.get("ignore_color")) if isinstance(color, list)]
     for label, entry in enumerate(entries):
         where = f"classes[{label}]"
+        entry = {"name": entry} if isinstance(entry, str) else entry
         if not isinstance(entry, dict):
-            raise UserError(f"{path}: {where} must have the fields name, id and color, got {short(entry)}")
+            raise UserError(f"{path}: {where} must be a name, or hold name, id and color, got {short(entry)}")
         _refuse_unknown(path, where, entry, _CLASS_FIELDS)
         names.append(_name(path, f"{where}.name", entry.get("name"), names))
-        _add(path, f"{where}.id", values, _whole(path, f"{where}.id", entry.get("id"), 65535), label, names)
-        _add(path, f"{where}.color", colors, _color(path, f"{where}.color", entry.get("color")), label, names)
+        _add(path, f"{where}.id", values, _whole(path, f"{where}.id", entry.get("id", label), 65535), label, names)
+        color = entry["color"] if "color" in entry else list(free_color([*stated, *colors]))
+        _add(path, f"{where}.color", colors, _color(path, f"{where}.color", color), label, names)
     infos = tuple(ClassInfo(name, color) for name, color in zip(names, colors, strict=True))
     if (void := content.get("ignore")) is not None:
         _add(path, "ignore", values, _whole(path, "ignore", void, 65535), IGNORE, names)
     if (color := content.get("ignore_color")) is not None:
         _add(path, "ignore_color", colors, _color(path, "ignore_color", color), IGNORE, names)
-    return ClassFile(infos, LabelDecoder(values, colors))
+    return ClassFile(infos, LabelDecoder(values, colors), _range(path, content.get("intensity")))
+
+
+def _range(path: Path, value: Any) -> tuple[float, float] | None:
+    if value is None:
+        return None
+    numbers = [each for each in value if type(each) in (int, float)] if isinstance(value, list) else []
+    if len(numbers) != 2 or not -math.inf < numbers[0] < numbers[1] < math.inf:
+        raise UserError(f"{path}: intensity must be two numbers [low, high], the lower first, got {short(value)}")
+    return float(numbers[0]), float(numbers[1])
 
 
 def _read_mapping(path: Path) -> dict[Any, Any]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from losspool.segmentation.base import UserError, import_by_path, is_import_path
 from losspool.segmentation.data import camvid, cityscapes, folder, streets, voc
-from losspool.segmentation.data.files import existing_folder
+from losspool.segmentation.data.files import FileDataset, existing_folder
+from losspool.segmentation.data.images import Reading
 from losspool.segmentation.data.protocol import Dataset
 
 
@@ -62,8 +63,13 @@ def check_dataset_name(name: str) -> None:
         raise UserError(f"unknown dataset {name!r}; {hint}")
 
 
-def open_dataset(name: str, root: Path | str | None, split: str, **options: Any) -> Dataset:
-    """Open a split. Generated datasets need no root; ``options`` depend on the kind (streets: seed, size, count)."""
+def open_dataset(
+    name: str, root: Path | str | None, split: str, *, reading: Reading | None = None, **options: Any
+) -> Dataset:
+    """Open a split. Generated datasets need no root; ``options`` depend on the kind (streets: seed, size, count).
+
+    ``reading`` is how image files are read (default: upright, and with the range of their values).
+    """
     kind = dataset_kind(name)
     if kind.generated:
         return kind.open(split, **options)
@@ -72,6 +78,8 @@ def open_dataset(name: str, root: Path | str | None, split: str, **options: Any)
     dataset = kind.open(_root(name, root), split, **options)
     if not len(dataset):
         raise UserError(f"{root}: the split {split!r} of {name} holds no images")
+    if isinstance(dataset, FileDataset):
+        dataset.read_as(reading or Reading())
     return dataset
 
 

@@ -12,6 +12,7 @@ from losspool.segmentation.base import BrokenFileError, UserError, in_threads, r
 from losspool.segmentation.data.files import FileDataset, Pair, existing_folder, read_list
 from losspool.segmentation.data.images import read_values, size_of
 from losspool.segmentation.data.labels import contiguous
+from losspool.segmentation.data.palette import voc_color
 from losspool.segmentation.data.protocol import ClassInfo, Pixels
 
 AUGMENTED = "trainaug"
@@ -19,16 +20,6 @@ LISTS = "ImageSets/Segmentation"
 
 _NAMES = ["background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"]
 _NAMES += ["diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"]
-
-
-def voc_color(index: int) -> tuple[int, int, int]:
-    """Return VOC's colour for a label: the bits of the index, spread over the channels from the highest bit down."""
-    red = green = blue = 0
-    for place in range(8):
-        red |= (index >> 3 * place & 1) << 7 - place
-        green |= (index >> 3 * place + 1 & 1) << 7 - place
-        blue |= (index >> 3 * place + 2 & 1) << 7 - place
-    return red, green, blue
 
 
 CLASSES = tuple(ClassInfo(name, voc_color(index)) for index, name in enumerate(_NAMES))

@@ -79,7 +79,7 @@ def predict_run(
     if source is None:
         sources = sources_of_split(run.dataset(split or data.val, trained.classes), names or [], weights)
     else:
-        sources = sources_of_files(source, out)
+        sources = sources_of_files(source, out, data.reading)
         if weights:
             splits = [split] if split else [data.val, data.train]
             sources = with_labels(sources, [run.dataset(each, trained.classes) for each in splits])

@@ -11,7 +11,16 @@ from pathlib import Path
 from PIL import Image
 
 from losspool.segmentation.base import UserError
-from losspool.segmentation.data import SUFFIXES, Dataset, FileDataset, Pixels, images_below, read_image, read_pair
+from losspool.segmentation.data import (
+    SUFFIXES,
+    Dataset,
+    FileDataset,
+    Pixels,
+    Reading,
+    images_below,
+    read_image,
+    read_pair,
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class Source:
     """Seed for losses that sample pixels."""
 
 
-def sources_of_files(path: Path, out: Path) -> list[Source]:
+def sources_of_files(path: Path, out: Path, reading: Reading) -> list[Source]:
     """The file, or all images below the folder except those in ``out``, which may hold earlier predictions."""
     if isdir(path):
         root, folder = path.resolve(), out.resolve()
@@ -39,10 +48,10 @@ def sources_of_files(path: Path, out: Path) -> list[Source]:
             found = {name: each for name, each in found.items() if folder not in (root / name).parents}
         if not found:
             raise UserError(f"{path}: no images found ({', '.join(SUFFIXES)})")
-        return [Source(name, partial(_read_file, each), each) for name, each in found.items()]
+        return [Source(name, partial(_read_file, each, reading), each) for name, each in found.items()]
     if not exists(path):
         raise UserError(f"{path}: there is no such image or folder")
-    return [Source(path.stem, partial(_read_file, path), path)]
+    return [Source(path.stem, partial(_read_file, path, reading), path)]
 
 
 def sources_of_split(dataset: Dataset, names: Sequence[str], labelled: bool) -> list[Source]:
@@ -79,8 +88,8 @@ def _source_at(dataset: Dataset, index: int, labelled: bool) -> Source:
     return Source(dataset.names[index], read, path, index)
 
 
-def _read_file(path: Path) -> tuple[Image.Image, None]:
-    return read_image(path), None
+def _read_file(path: Path, reading: Reading) -> tuple[Image.Image, None]:
+    return read_image(path, reading), None
 
 
 def _read_image_only(dataset: Dataset, index: int) -> tuple[Image.Image, None]:

@@ -12,6 +12,7 @@ from losspool.segmentation.runs.checkpoints import (
 from losspool.segmentation.runs.folder import (
     FREE_TO_CHANGE,
     RunFolder,
+    as_begun,
     check_folder,
     check_unsaved,
     chosen_steps,
@@ -35,6 +36,7 @@ __all__ = [
     "RunFolder",
     "RunLock",
     "TensorBoard",
+    "as_begun",
     "check_folder",
     "check_unsaved",
     "checkpoint_path",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from losspool.segmentation.base import PARTIAL, UserError, replacing
+from losspool.segmentation.base import PARTIAL, UserError, read_yaml, replacing
 from losspool.segmentation.config import Config, dump_config, load_config
 from losspool.segmentation.runs.checkpoints import steps_in
 from losspool.segmentation.runs.lock import LOCK
@@ -96,12 +96,25 @@ def check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
             raise UserError(f"{folder.path}: the run exists; pass --resume to resume it, or another folder with --out")
         # Before its first checkpoint the run starts over, so the initial weights matter.
         free = FREE_TO_CHANGE if steps_in(folder.checkpoints) else FREE_TO_CHANGE - {"model.weights"}
-        stored, wanted = (flat(each) for each in (load_config(folder.config), config))
+        stored, wanted = (flat(each) for each in (load_config(folder.config), as_begun(config, folder)))
         for key in wanted:
             if key not in free and stored.get(key) != wanted[key]:
                 raise UserError(f"{folder.path}: its {key} is {stored.get(key)!r}, the command says {wanted[key]!r}")
     elif folder.path.is_dir() and any(_is_content(path) for path in folder.path.iterdir()):
         raise UserError(f"{folder.path}: the folder holds other files; pass another one with --out")
+
+
+def as_begun(config: Config, folder: RunFolder) -> Config:
+    """The config of a run to resume, with images read as the run has read them so far.
+
+    Its range of intensities was found when it began. Earlier versions ignored the EXIF orientation.
+    """
+    if not folder.config.exists():
+        return config
+    stored, stated = load_config(folder.config).data, read_yaml(folder.config, "the run's config").get("data", {})
+    intensity = stored.intensity if config.data.intensity == "auto" else config.data.intensity
+    exif = config.data.exif if "exif" in stated else stored.exif
+    return replace(config, data=replace(config.data, intensity=intensity, exif=exif))
 
 
 def _is_content(path: Path) -> bool:

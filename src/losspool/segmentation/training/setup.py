@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from losspool.segmentation.base import UserError, sweep
 from losspool.segmentation.config import Config
-from losspool.segmentation.data import ClassIndex, ClassInfo, Dataset, Skip, check_classes, class_index
+from losspool.segmentation.data import ClassIndex, ClassInfo, Dataset, FileDataset, Skip, check_classes, class_index
 from losspool.segmentation.losses import Criterion
 from losspool.segmentation.models import Model, ModelSpec, build_from_spec, build_model
 from losspool.segmentation.runs import (
@@ -34,6 +34,8 @@ from losspool.segmentation.training.sampling import CropSampler
 class Setup:
     """The parts of a run."""
 
+    config: Config
+    """With the range of intensities that was found."""
     data: Dataset
     val_data: Dataset
     sampler: CropSampler
@@ -50,7 +52,10 @@ def build_setup(
 ) -> Setup:
     """Build every part of a run. If there is a ``stored`` checkpoint, its weights are still to be restored."""
     check_prefetch(config.data.workers, config.sampling.lag)
-    data, val_data = config.data.open(config.data.train), config.data.open(config.data.val)
+    data = config.data.open(config.data.train)
+    if isinstance(data, FileDataset) and data.reading != config.data.reading:
+        config = replace(config, data=replace(config.data, intensity=data.reading.intensity))
+    val_data = config.data.open(config.data.val)
     with fabric.rank_zero_first(local=True):  # one rank builds it, the others read the cache
         index = class_index(data, Path(config.data.cache) if config.data.cache else None, broken)
     sampler = CropSampler(index, config.sampling, config.seed)
@@ -63,7 +68,7 @@ def build_setup(
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
     optimizer = build_optimizer(model, config.train)
     network = cast(nn.Module, torch.compile(module)) if config.train.compile else module
-    return Setup(data, val_data, sampler, model, index, criterion, *fabric.setup(network, optimizer))
+    return Setup(config, data, val_data, sampler, model, index, criterion, *fabric.setup(network, optimizer))
 
 
 def claim_and_read(

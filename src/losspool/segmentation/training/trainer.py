@@ -34,7 +34,8 @@ class Trainer:
     """Trains one run from its config; call :meth:`run`."""
 
     def __init__(self, config: Config, out: Path, *, resume: bool = False) -> None:
-        self.config, self.folder = config, runs.RunFolder(out)
+        self.folder = runs.RunFolder(out)
+        self.config = config = runs.as_begun(config, self.folder) if resume else config
         self.fabric = join(config.train.precision)
         self.main = self.fabric.global_rank == 0
         self._hosts, self._stopwatch = host_group(self.fabric), Stopwatch(self.fabric.device)
@@ -46,6 +47,7 @@ class Trainer:
             stored = claim_and_read(self.folder, config, self.fabric, self._lock, resume)
             broken = self._warn if config.data.skip_broken else None
             setup = build_setup(config, self.fabric, self.folder, stored, broken)
+            self.config = config = setup.config
             self.data, self.sampler, self.model = setup.data, setup.sampler, setup.model
             self.criterion, self.network, self.optimizer = setup.criterion, setup.network, setup.optimizer
             self.averaged = AveragedWeights(self.model.module, config.train.ema)
