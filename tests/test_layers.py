@@ -24,6 +24,7 @@ ROOMS = (
     "segmentation.training",
     "segmentation.prediction",
     "segmentation.runs",
+    "segmentation.planning",
     "segmentation.config",
     "segmentation.losses",
     "segmentation.models",

@@ -23,13 +23,15 @@ app.command("train")(commands.train)
 app.command("evaluate")(commands.evaluate)
 app.command("predict")(commands.predict)
 app.command("export")(commands.export)
+app.command("plan")(commands.plan)
 
 recipes_app = typer.Typer(add_completion=False, invoke_without_command=True, callback=commands.recipes)
 recipes_app.command("show")(commands.show_recipe)
 app.add_typer(recipes_app, name="recipes")
 
-data_app = _group("Check and prepare datasets.")
+data_app = _group("Import, check and prepare datasets.")
 data_app.command("check")(commands.check)
+data_app.command("import")(commands.import_data)
 prepare_app = _group("Turn downloads into datasets.")
 prepare_app.callback()(lambda: None)  # without a callback, Typer would turn a group of one command into that command
 prepare_app.command("voc")(commands.prepare_voc)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -136,12 +137,62 @@ def show_recipe(name: Annotated[str, typer.Argument(help="Recipe or grid to prin
     print(path.read_text(encoding="utf-8").replace("$schema=..", f"$schema={path.parent.parent}"), end="")
 
 
+def plan(
+    root: Annotated[Path, typer.Argument(help="Data folder.")],
+    out: Annotated[Path, typer.Option(help="Recipe to write.")] = Path("recipe.yaml"),
+    name: Annotated[str, typer.Option(help="Dataset: folder, cityscapes, voc, camvid, or an import path.")] = "folder",
+    train: Annotated[str, typer.Option(help="Split to train on.")] = "train",
+    val: Annotated[str, typer.Option(help="Split to validate on.")] = "val",
+    weights: Annotated[Path | None, typer.Option(help="File of ImageNet weights, or its folder.")] = None,
+    scratch: Annotated[bool, typer.Option("--scratch", help="Train from scratch, without ImageNet weights.")] = False,
+    minutes: Annotated[
+        float | None, typer.Option(help="Time to train for, on this machine (default: no limit).")
+    ] = None,
+    memory: Annotated[float | None, typer.Option(help="Memory to use, in GB (default: what the device has).")] = None,
+) -> None:
+    """Propose a recipe for a dataset, with reasons, from its class index."""
+    from losspool.segmentation.planning import PlanOptions, write_plan
+
+    write_plan(name, root, out, PlanOptions(train, val, weights, scratch, minutes, memory))
+
+
+def import_data(
+    source: Annotated[Path, typer.Argument(help="Folder with images and labels, or COCO annotations.")],
+    dest: Annotated[Path, typer.Argument(help="New folder.")],
+    classes: Annotated[
+        Path | None,
+        typer.Option(help="Classes: classes.yaml, class_dict.csv or a list (default: found in the source)."),
+    ] = None,
+    images: Annotated[str | None, typer.Option(help="Folder of the images in the source (default: found).")] = None,
+    labels: Annotated[str | None, typer.Option(help="Folder of the labels in the source (default: found).")] = None,
+    val: Annotated[float | None, typer.Option(help="Share of the images for validation (default: 0.2).")] = None,
+    test: Annotated[float, typer.Option(help="Share of the images for testing.")] = 0.0,
+    list_file: Annotated[
+        list[Path] | None, typer.Option("--list", help="Split by a list of images, such as val.txt; repeatable.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help=r"Keep images together whose names match alike, such as '(\w+)_\d+'.")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="Largest distance of a label's colour from that of its class.")
+    ] = 0.0,
+    copy: Annotated[bool, typer.Option("--copy", help="Copy images (default: link them).")] = False,
+) -> None:
+    """Import a download: find its layout, convert labels, divide into splits."""
+    from losspool.segmentation.data import ImportOptions, Splitting, report_import
+
+    splitting = Splitting(val, test, tuple(list_file or ()), group)
+    options = ImportOptions(classes, images, labels, tolerance, copy, splitting)
+    if not report_import(source, dest, options, shlex.join(["losspool", *sys.argv[1:]])):
+        raise typer.Exit(1)
+
+
 def check(
     name: Annotated[str, typer.Argument(help="Dataset: cityscapes, voc, camvid, folder, streets, or an import path.")],
     root: Annotated[Path | None, typer.Argument(help="Data folder (not needed for streets).")] = None,
     split: Annotated[str | None, typer.Option(help="Check only this split (default: all splits).")] = None,
 ) -> None:
-    """Read every file of a dataset, list the faults, and show how often each class occurs."""
+    """Read every file of a dataset, list faults and traps, and show how often each class occurs."""
     from losspool.segmentation.data import report_check
 
     if not report_check(name, root, split):

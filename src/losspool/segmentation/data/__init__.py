@@ -1,11 +1,13 @@
 """Datasets behind one protocol, class indexing, and augmented crops."""
 
 from losspool.segmentation.data.augment import Augmentation, crop
-from losspool.segmentation.data.check import report_check
+from losspool.segmentation.data.card import report_import
+from losspool.segmentation.data.check_report import report_check
 from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES_CLASSES
 from losspool.segmentation.data.cityscapes import LABEL_IDS as CITYSCAPES_LABEL_IDS
 from losspool.segmentation.data.files import FileDataset, Pair, existing_folder, images_below
 from losspool.segmentation.data.images import SUFFIXES, Intensity, Reading, opened, read_image
+from losspool.segmentation.data.import_data import Options as ImportOptions
 from losspool.segmentation.data.indexing import ClassIndex, build_index, class_index
 from losspool.segmentation.data.labels import contiguous
 from losspool.segmentation.data.protocol import (
@@ -22,6 +24,7 @@ from losspool.segmentation.data.protocol import (
     try_pair,
 )
 from losspool.segmentation.data.registry import DATASETS, DatasetKind, dataset_kind, open_dataset, splits_of
+from losspool.segmentation.data.splitting import Splitting
 from losspool.segmentation.data.voc import VOC_AUGMENTED_IMAGES, prepare_voc
 
 __all__ = [
@@ -38,11 +41,13 @@ __all__ = [
     "DatasetKind",
     "FileDataset",
     "HasLooks",
+    "ImportOptions",
     "Intensity",
     "Pair",
     "Pixels",
     "Reading",
     "Skip",
+    "Splitting",
     "WarnOnce",
     "build_index",
     "check_classes",
@@ -59,6 +64,7 @@ __all__ = [
     "read_next_pair",
     "read_pair",
     "report_check",
+    "report_import",
     "splits_of",
     "try_pair",
 ]

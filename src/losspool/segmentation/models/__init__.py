@@ -5,6 +5,7 @@ from losspool.segmentation.models.deeplab import DeepLabV2
 from losspool.segmentation.models.network import ALIGN_CORNERS, covered, enlarge
 from losspool.segmentation.models.packages import PACKAGES, TrainingOutput
 from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
+from losspool.segmentation.models.pretrained import pretrained_weights
 from losspool.segmentation.models.registry import Model, build_from_spec, build_model
 from losspool.segmentation.models.spec import MODELS, ModelSpec, default_output_stride
 from losspool.segmentation.models.unet import BUILD as UNET
@@ -30,5 +31,6 @@ __all__ = [
     "default_output_stride",
     "enlarge",
     "freeze_batch_norm",
+    "pretrained_weights",
     "read_weights",
 ]

@@ -1,0 +1,85 @@
+"""Run an import for people: print what it found, and write a card, ``README.md``, beside the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from losspool.segmentation.base import plain, replacing
+from losspool.segmentation.data.faults import grouped, report_lines
+from losspool.segmentation.data.import_data import Imported, Options, import_data
+from losspool.segmentation.data.protocol import IGNORE
+
+
+def report_import(source: Path, dest: Path, options: Options, command: str) -> bool:
+    """Import, print what was found, and write the card. Return whether no fault was found."""
+    done = import_data(source, dest, options)
+    with replacing(dest / "README.md") as partial:
+        partial.write_text(card(done, source, command), encoding="utf-8", errors="backslashreplace")
+    print(plain(f"layout: {done.layout}"))
+    print(plain(f"classes: {', '.join(each.name for each in done.classes.classes)} (from {done.classes.origin})"))
+    for note in notes(done):
+        print(f"note: {note}")
+    for line in report_lines(done.faults, dest.with_name(f"{dest.name}-faults.txt")):
+        print(f"fault: {line}")
+    counts = ", ".join(f"{split} {len(names)}" for split, names in done.splits.items())
+    print(plain(f"{dest}: {counts}; the counts are in {dest / 'README.md'}"))
+    print(plain(f"next: losspool data check folder {dest}, then losspool plan {dest}"))
+    return not done.faults
+
+
+def notes(done: Imported) -> list[str]:
+    """What the user should know, a sentence each."""
+    found = []
+    if done.unknown:
+        pixels, first = sum(each.pixels for each in done.unknown), max(done.unknown, key=lambda each: each.pixels)
+        total = sum(int(counts.sum()) for counts in done.pixels.values())
+        found.append(
+            f"{pixels} pixels ({100 * pixels / total:.2g} %) in {len(done.unknown)} labels are of no class and became "
+            f"void, most of them ({first.pixels}) in {first.path}, such as {first.value} at row {first.row}, "
+            f"column {first.column}; name the class, or raise --tolerance"
+        )
+    if done.oriented:
+        how = f"{done.turned} labels were drawn on the stored pixels and turned with them" if done.turned else ""
+        found.append(
+            f"{done.oriented} images have an EXIF orientation, which is applied on reading{'; ' * bool(how)}{how}"
+        )
+    if done.intensity:
+        low, high = done.intensity
+        found.append(f"images have more than 8 bits; the values {low:g} to {high:g} are read as black to white")
+    if done.unlabelled:
+        found.append(f"{done.unlabelled} images have no label and were left out")
+    if done.unlisted:
+        found.append(f"{done.unlisted} images are in no list and were left out")
+    return [plain(each) for each in found]
+
+
+def card(done: Imported, source: Path, command: str) -> str:
+    """The content of the card."""
+    lines = [
+        "# Imported data",
+        "",
+        f"From `{plain(str(source))}` ({plain(done.layout)}), by",
+        "",
+        f"    {plain(command)}",
+        "",
+    ]
+    lines += [
+        f"Classes: {plain(done.classes.origin)}. Label values are in `classes.yaml`; {done.classes.void} is void.",
+        "",
+    ]
+    order = ["train", "val", "test"]
+    splits = sorted(done.splits, key=lambda split: (order.index(split) if split in order else len(order), split))
+    lines += ["| | " + " | ".join(splits) + " |", "|---" * (len(splits) + 1) + "|"]
+    lines += ["| images | " + " | ".join(str(len(done.splits[split])) for split in splits) + " |"]
+    rows = [(each.name, label) for label, each in enumerate(done.classes.classes)] + [("void", IGNORE)]
+    for name, label in rows:
+        shares = [_share(done, split, label) for split in splits]
+        lines.append(f"| {plain(name)}, % of pixels | " + " | ".join(shares) + " |")
+    lines += ["", *(f"- {note}" for note in notes(done))]
+    lines += [f"- fault: {plain(line)}" for line in grouped(done.faults)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _share(done: Imported, split: str, label: int) -> str:
+    counts = done.pixels.get(split)
+    return "–" if counts is None else f"{100 * counts[label] / max(counts.sum(), 1):.2f}"

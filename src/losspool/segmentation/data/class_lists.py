@@ -1,0 +1,211 @@
+"""The classes of a source: from a file that names them, or from the values in its labels."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from losspool.segmentation.base import UserError
+from losspool.segmentation.data.labels import MOST_CLASSES, read_classes
+from losspool.segmentation.data.palette import Color, free_color
+from losspool.segmentation.data.protocol import IGNORE, Pixels
+
+FILES = ("classes.yaml", "class_dict.csv", "label_colors.txt", "classes.txt")
+"""Files in a source that name its classes."""
+_VOID = ("void", "ignore", "ignored", "unlabelled", "unlabeled", "unknown")
+_MOST_INFERRED = 64
+_NOISE = 0.01  # with a tolerance, rarer values are not classes of their own
+
+
+@dataclass(frozen=True)
+class SourceClass:
+    """A class and how the label files write it."""
+
+    name: str
+    id: int
+    color: Color | None = None
+
+
+@dataclass(frozen=True)
+class ClassList:
+    """The classes in order, and what is void."""
+
+    classes: tuple[SourceClass, ...]
+    void_ids: tuple[int, ...] = ()
+    void_colors: tuple[Color, ...] = ()
+    origin: str = ""
+    """Where the list comes from, for the card."""
+
+    @property
+    def void(self) -> int:
+        """The value of void pixels in the labels that are written."""
+        ids = {each.id for each in self.classes}
+        return next(value for value in (*self.void_ids, *range(255, -1, -1)) if value not in ids)
+
+    def to_yaml(self, intensity: tuple[float, float] | None) -> str:
+        """The content of ``classes.yaml``."""
+        taken: list[Color] = [each.color for each in self.classes if each.color]
+        lines = ["classes:"]
+        for each in self.classes:
+            color = each.color or free_color(taken)
+            taken.append(color)
+            entry = {"name": each.name, "id": each.id, "color": list(color)}
+            text = yaml.safe_dump(entry, default_flow_style=True, sort_keys=False, allow_unicode=True, width=1000)
+            lines.append(f"  - {text.strip()}")
+        lines.append(f"ignore: {self.void}")
+        if intensity:
+            lines.append(f"intensity: [{intensity[0]:g}, {intensity[1]:g}]  # these values are black and white")
+        return "\n".join(lines) + "\n"
+
+
+def read_class_list(path: Path) -> ClassList:
+    """Read a ``classes.yaml``, a CSV of names and colours, or a text file of names, with or without colours."""
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return _from_yaml(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: the list of classes cannot be read ({error})") from None
+    rows = _rows(path, text)
+    classes = [SourceClass(name, place, color) for place, (name, color) in enumerate(rows) if name.lower() not in _VOID]
+    _check(path, classes)
+    void = tuple(color for name, color in rows if name.lower() in _VOID and color)
+    void_ids = tuple(place for place, (name, _) in enumerate(rows) if name.lower() in _VOID)
+    return ClassList(tuple(classes), void_ids, void, path.name)
+
+
+def _from_yaml(path: Path) -> ClassList:
+    found = read_classes(path)
+    ids = {label: value for value, label in found.decoder.values.items() if label != IGNORE}
+    classes = tuple(SourceClass(info.name, ids[label], info.color) for label, info in enumerate(found.infos))
+    void_ids = tuple(value for value, label in found.decoder.values.items() if label == IGNORE)
+    void_colors = tuple(color for color, label in found.decoder.colors.items() if label == IGNORE)
+    return ClassList(classes, void_ids, void_colors, path.name)
+
+
+def _rows(path: Path, text: str) -> list[tuple[str, Color | None]]:
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    if path.suffix.lower() != ".csv":
+        return [_named(path, line.split(), number) for number, line in enumerate(lines, 1)]
+    rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
+    if rows and not any(cell.isdigit() for cell in rows[0]):
+        rows = rows[1:]  # the header: name,r,g,b
+    return [_named(path, row, number) for number, row in enumerate(rows, 2)]
+
+
+def _named(path: Path, cells: Sequence[str], number: int) -> tuple[str, Color | None]:
+    numbers = [int(cell) for cell in cells if cell.isdigit()]
+    name = " ".join(cell for cell in cells if not cell.isdigit())
+    if not name or len(numbers) not in (0, 3) or max(numbers, default=0) > 255:
+        raise UserError(
+            f"{path}: line {number} must name a class, with three colours from 0 to 255 or none, got {list(cells)}"
+        )
+    return name, (numbers[0], numbers[1], numbers[2]) if numbers else None
+
+
+def _check(where: Path, classes: Sequence[SourceClass]) -> None:
+    if not 0 < len(classes) <= MOST_CLASSES:
+        raise UserError(f"{where}: there must be 1 to {MOST_CLASSES} classes, got {len(classes)}")
+    for what in ("name", "color"):
+        counts = Counter(value for each in classes if (value := getattr(each, what)) is not None)
+        twice = [value for value, count in counts.items() if count > 1]
+        if twice:
+            raise UserError(f"{where}: two classes have the {what} {twice[0]!r}")
+
+
+def tally(values: NDArray[np.unsignedinteger]) -> Counter[Any]:
+    """How often each value of a label, or each colour, occurs."""
+    if values.ndim == 2:
+        found, counts = np.unique(values, return_counts=True)
+        return Counter(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+    packed, counts = np.unique(_packed(values), return_counts=True)
+    colors = [(value >> 16, value >> 8 & 255, value & 255) for value in packed.tolist()]
+    return Counter(dict(zip(colors, counts.tolist(), strict=True)))
+
+
+def infer_classes(counts: Counter[Any], tolerance: float, where: Path) -> ClassList:
+    """Classes from what the labels hold. Two values are background and foreground; else 255 is void, as in VOC."""
+    total = sum(counts.values())
+    found = sorted(value for value, count in counts.items() if not tolerance or count >= _NOISE * total)
+    if len(found) > _MOST_INFERRED:
+        raise UserError(
+            f"{where}: the labels hold {len(found)} different values, which look like compression or antialiasing; "
+            "name the classes with --classes, and pass --tolerance for values near them"
+        )
+    colored = any(isinstance(value, tuple) for value in found)
+    if colored and not all(isinstance(value, tuple) for value in found):
+        raise UserError(f"{where}: some labels hold colours and others values; name the classes with --classes")
+    void = () if colored or len(found) <= 2 or IGNORE not in found else (IGNORE,)
+    kept = [value for value in found if value not in void]
+    names = ["background", "foreground"] if len(kept) == 2 and kept[0] in (0, (0, 0, 0)) else None
+    classes = [
+        SourceClass(names[place] if names else f"class {place if colored else value}", place if colored else value)
+        for place, value in enumerate(kept)
+    ]
+    if colored:
+        classes = [replace(each, color=color) for each, color in zip(classes, kept, strict=True)]
+    return ClassList(tuple(classes), void, (), "the values in the labels")
+
+
+class Nearest:
+    """Maps values and colours to the nearest class within a tolerance, and all others to void."""
+
+    def __init__(self, classes: ClassList, tolerance: float) -> None:
+        labels = list(range(len(classes.classes)))
+        self._tolerance = tolerance
+        ids = [(each.id, label) for label, each in enumerate(classes.classes)]
+        ids += [(value, IGNORE) for value in classes.void_ids]
+        colors = [(each.color, label) for label, each in zip(labels, classes.classes, strict=True) if each.color]
+        colors += [(color, IGNORE) for color in classes.void_colors]
+        self._ids = np.array([[value] for value, _ in ids], np.float32)
+        self._of_ids = np.array([label for _, label in ids], np.uint8)
+        self._colors = np.array([color for color, _ in colors], np.float32).reshape(-1, 3)
+        self._of_colors = np.array([label for _, label in colors], np.uint8)
+
+    def __call__(self, values: NDArray[np.unsignedinteger]) -> tuple[Pixels, NDArray[np.bool_]]:
+        """The label (H, W), and where nothing is near enough."""
+        if values.ndim == 3 and not len(self._colors):
+            if not (values[..., :1] == values).all():
+                raise ValueError("a colour image, but no class has a colour; name them with --classes")
+            values = values[..., 0]  # grey, stored as colours
+        flat = _packed(values) if values.ndim == 3 else values.astype(np.uint32)
+        found, where = np.unique(flat, return_inverse=True)
+        if values.ndim == 3:
+            points = np.stack([found >> 16, found >> 8 & 255, found & 255], 1).astype(np.float32)
+            labels, distance = _nearest(points, self._colors, self._of_colors)
+        else:
+            labels, distance = _nearest(found[:, None].astype(np.float32), self._ids, self._of_ids)
+        unknown = distance > self._tolerance
+        labels = np.where(unknown, np.uint8(IGNORE), labels)
+        shape = values.shape[:2]
+        return labels[where].reshape(shape), unknown[where].reshape(shape)
+
+
+def _nearest(
+    points: NDArray[np.float32], anchors: NDArray[np.float32], labels: Pixels
+) -> tuple[Pixels, NDArray[np.float32]]:
+    best, distance = np.zeros(len(points), np.uint8), np.full(len(points), np.inf, np.float32)
+    for anchor, label in zip(anchors, labels, strict=True):  # few classes, perhaps many colours
+        own = np.sqrt(((points - anchor) ** 2).sum(1))
+        best, distance = np.where(own < distance, label, best), np.minimum(own, distance)
+    return best, distance
+
+
+def _packed(colors: NDArray[np.unsignedinteger]) -> NDArray[np.uint32]:
+    wide = colors.astype(np.uint32)
+    return (wide[..., 0] << 16) + (wide[..., 1] << 8) + wide[..., 2]  # (H, W, 3) -> (H, W)
+
+
+def find_class_list(source: Path, given: Path | None) -> ClassList | None:
+    """The list that the user names, or one of the usual files in the source."""
+    if given is not None:
+        return read_class_list(given)
+    return next((read_class_list(source / name) for name in FILES if (source / name).is_file()), None)

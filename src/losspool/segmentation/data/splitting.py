@@ -1,0 +1,120 @@
+"""Divide the images of a source into train, val and test: by lists, by share, with groups kept together."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from losspool.segmentation.base import UserError
+from losspool.segmentation.data.files import read_list
+from losspool.segmentation.data.images import SUFFIXES
+from losspool.segmentation.data.layouts import split_of
+
+DEFAULT_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """How to divide images that come without splits."""
+
+    val: float | None = None
+    """Share of the images for validation (default: 20 %, unless the source has a split for it)."""
+    test: float = 0.0
+    """Share of the images for testing."""
+    lists: tuple[Path, ...] = ()
+    """List files, each called after its split."""
+    group: str | None = None
+    """A regular expression on names: images with the same match (its first group, if it has one) stay together."""
+
+
+def divide(names: Mapping[str, str | None], how: Splitting, source: Path) -> dict[str, str]:
+    """The split of each image, given the split that the source has for it. The order of the names does not matter."""
+    lists = how.lists or (() if any(names.values()) else _found_lists(names, source))
+    if lists:
+        return _by_lists(names, lists)
+    known = {name: split for name, split in names.items() if split}
+    if how.val is not None and "val" in known.values():
+        raise UserError(f"{source}: the source has its own validation split, so --val has no meaning")
+    share = DEFAULT_SHARE if how.val is None else how.val
+    shares = {"val": 0.0 if "val" in known.values() else share, "test": how.test}
+    for name, value in shares.items():
+        if not 0 <= value < 1 or sum(shares.values()) >= 1:
+            raise UserError(f"--{name} must be a share of the images from 0 to less than 1, in all, got {value:g}")
+    free = [name for name, split in names.items() if split in (None, "train")]
+    return known | _by_share(free, shares, how.group)
+
+
+def _by_share(names: Sequence[str], shares: Mapping[str, float], group: str | None) -> dict[str, str]:
+    """Whole groups in an order by hash, so that it depends on nothing else, until a split has its share."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(_group(name, group), []).append(name)
+    wanted = {split: share * len(names) for split, share in shares.items() if share}
+    if len(groups) <= len(wanted) and wanted:
+        raise UserError(
+            f"{len(names)} images in {len(groups)} group{'s' * (len(groups) != 1)} cannot be divided into "
+            f"{len(wanted) + 1} splits; pass --val 0, or another --group"
+        )
+    left = sorted(groups, key=lambda each: hashlib.sha256(each.encode(errors="surrogateescape")).digest())
+    found: dict[str, str] = {}
+    for place, (split, count) in enumerate(wanted.items()):
+        others = len(wanted) - place  # each further split, train among them, needs a group
+        taken = 0
+        while len(left) > others and (taken == 0 or taken + len(groups[left[0]]) / 2 <= count):
+            members = groups[left.pop(0)]
+            taken += len(members)
+            found |= dict.fromkeys(members, split)
+    return found | {name: "train" for each in left for name in groups[each]}
+
+
+def _group(name: str, pattern: str | None) -> str:
+    if pattern is None:
+        return name
+    try:
+        match = re.search(pattern, name)
+    except re.error as error:
+        raise UserError(f"--group must be a regular expression, got {pattern!r} ({error})") from None
+    if match is None:
+        raise UserError(f"--group {pattern!r} does not match the image {name!r}")
+    return match[1] if match.lastindex else match[0]
+
+
+def _found_lists(names: Mapping[str, str | None], source: Path) -> tuple[Path, ...]:
+    """Text files called after a split, of which the first line names an image."""
+    known = _by_any_name(names)
+    folders = (source, source / "ImageSets" / "Segmentation", source / "splits", source / "lists")
+    paths = [
+        path for folder in folders for path in sorted(folder.glob("*.txt")) if path.stem in ("train", "val", "test")
+    ]
+    return tuple(path for path in paths if any(_key(entry) in known for entry in read_list(path)[:1]))
+
+
+def _by_lists(names: Mapping[str, str | None], lists: Sequence[Path]) -> dict[str, str]:
+    """The images that are listed; others are left out."""
+    known: dict[str, str] = _by_any_name(names)
+    found: dict[str, str] = {}
+    for path in lists:
+        split = split_of(path.stem) or path.stem
+        for entry in read_list(path):
+            name = known.get(_key(entry)) or known.get(PurePosixPath(_key(entry)).name)
+            if name is None:
+                raise UserError(f"{path}: there is no labelled image {entry!r}")
+            if found.setdefault(name, split) != split:
+                raise UserError(f"{path}: {entry!r} is also in the list of {found[name]!r}")
+    return found
+
+
+def _key(entry: str) -> str:
+    path = PurePosixPath(entry.split()[0] if entry.split() else entry)  # some lists name the label too
+    return path.with_suffix("").as_posix() if path.suffix.lower() in SUFFIXES else path.as_posix()
+
+
+def _by_any_name(names: Mapping[str, str | None]) -> dict[str, str]:
+    """Names by themselves, and by their last part where that is enough."""
+    last: dict[str, list[str]] = {}
+    for name in names:
+        last.setdefault(PurePosixPath(name).name, []).append(name)
+    return {short: some[0] for short, some in last.items() if len(some) == 1} | {name: name for name in names}

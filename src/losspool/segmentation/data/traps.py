@@ -1,0 +1,137 @@
+"""What a dataset holds that would make a result wrong in silence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from losspool.segmentation.base import UserError, in_threads
+from losspool.segmentation.data.check import Findings
+from losspool.segmentation.data.files import FileDataset, Pair
+from losspool.segmentation.data.images import is_cut, is_deep, opened, orientation, raw_mode
+from losspool.segmentation.data.labels import LabelDecoder
+from losspool.segmentation.data.protocol import IGNORE
+
+_DARK = 48  # of 255
+_LARGE_VOID, _SOME_VOID = 0.5, 0.05
+_EXAMPLES = 3
+_BITS = {"F": "float", "I": "32-bit"}
+_MODES = {"RGB": "8-bit colour", "L": "8-bit grey", "P": "palette", "RGBA": "8-bit colour with alpha", "1": "1-bit"}
+
+
+def notes_and_warnings(findings: Findings) -> tuple[list[str], list[str]]:
+    """Facts about a split, and what would be wrong in silence; a sentence each."""
+    notes, warnings = _of_files(findings.dataset) if isinstance(findings.dataset, FileDataset) else ([], [])
+    if findings.sound and findings.brightest < _DARK:
+        warnings.append(
+            f"the images of {findings.split} are nearly black: no value exceeds {findings.brightest} of 255"
+        )
+    if findings.labelled and findings.sound:
+        warnings += _of_labels(findings)
+    return notes, warnings
+
+
+def _of_labels(findings: Findings) -> list[str]:
+    names, counts = [info.name for info in findings.dataset.classes], findings.pixels
+    present = [name for label, name in enumerate(names) if counts[label]]
+    absent = [name for name in names if name not in present]
+    share, found = counts[IGNORE] / counts.sum(), []
+    if len(present) <= 1 < len(names):
+        found.append(f"{f'the only class in {findings.split} is {present[0]!r}' if present else 'every pixel is void'}")
+    elif absent:
+        listed = ", ".join(map(repr, absent))
+        effect = "cannot be learnt" if findings.split.startswith("train") else "have no score"
+        found.append(f"no image of {findings.split} holds {listed}: {len(absent)} of {len(names)} classes {effect}")
+    if share > 0 and (len(present) <= 1 or share > _LARGE_VOID or (absent and share > _SOME_VOID)):
+        found.append(f"{100 * share:.3g} % of the pixels of {findings.split} are void{_foreground(findings)}")
+    return found
+
+
+def _foreground(findings: Findings) -> str:
+    decoder = findings.dataset.decoder if isinstance(findings.dataset, FileDataset) else None
+    values = (
+        [value for value, label in decoder.values.items() if label == IGNORE]
+        if isinstance(decoder, LabelDecoder)
+        else []
+    )
+    if len(values) != 1:
+        return ""
+    return f"; is {values[0]} your foreground? Then write `id: {values[0]}` for its class, and another `ignore`"
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What the headers of an image and its label say."""
+
+    kind: str
+    pages: int
+    turned: bool
+    """Whether the image has an EXIF orientation."""
+    label_turned: bool = False
+    fits_stored: bool = False
+    """Whether the label has the size of the image as it is stored, and not that of the upright image."""
+
+
+def _of_files(dataset: FileDataset) -> tuple[list[str], list[str]]:
+    headers = [header for header in in_threads(_header, dataset.pairs) if header is not None]
+    kinds = Counter(header.kind for header in headers)
+    notes = ["images: " + ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())] if kinds else []
+    warnings = []
+    if isinstance(dataset.reading.intensity, tuple):
+        low, high = dataset.reading.intensity
+        notes.append(f"data.intensity=auto reads the values {low:g} to {high:g} as black to white")
+    turned = [header for header in headers if header.turned]
+    if turned:
+        labels = sum(header.label_turned for header in turned)
+        notes.append(f"{len(turned)} images and {labels} of their labels have an EXIF orientation, which is applied")
+    if misfits := sum(header.fits_stored for header in turned):
+        warnings.append(
+            f"{misfits} labels fit the stored pixels of their image and not the upright ones: set data.exif=ignore, or "
+            "turn them with losspool data import"
+        )
+    if pages := sum(header.pages > 1 for header in headers):
+        warnings.append(f"{pages} images have several pages; only the first is read")
+    return notes, warnings
+
+
+def _header(pair: Pair) -> _Header | None:
+    """None if a file cannot be read, which is a fault by itself."""
+    try:
+        kind, pages, turn, size = _described(pair.image)
+        if turn == 1 or pair.label is None:
+            return _Header(kind, pages, turn != 1)
+        _, _, label_turn, label_size = _described(pair.label)
+        misfit = label_turn == 1 and turn > 4 and label_size == size != size[::-1]
+        return _Header(kind, pages, True, label_turn != 1, misfit)
+    except UserError:
+        return None
+
+
+def _described(path: Path) -> tuple[str, int, int, tuple[int, int]]:
+    """Kind, pages, EXIF orientation and stored size, from the header alone."""
+    with opened(path) as image:
+        raw = raw_mode(image)
+        kind = f"{_BITS.get(image.mode, '16-bit')} grey" if is_deep(image) else _MODES.get(image.mode, image.mode)
+        if is_cut(raw):
+            kind = "16-bit colour, of which 8 bits are read"
+        elif "X" in raw or image.mode == "RGBX":
+            kind = "more than 3 channels, of which 3 are read"
+        # A PNG would be decoded in search of more; Pillow turns a TIFF by itself.
+        turn = orientation(image) if "exif" in image.info and image.format != "TIFF" else 1
+        return kind, getattr(image, "n_frames", 1) if image.format == "TIFF" else 1, turn, image.size
+
+
+def overlaps(checked: Sequence[Findings]) -> list[str]:
+    """Images of the training split that other splits hold too, by their pixels."""
+    found = []
+    for train in (each for each in checked if each.split in ("train", "trainaug")):
+        for other in (each for each in checked if not each.split.startswith("train")):
+            same = sorted(train.contents.keys() & other.contents.keys(), key=lambda key: other.contents[key])
+            if same:
+                examples = ", ".join(f"{train.contents[key]} = {other.contents[key]}" for key in same[:_EXAMPLES])
+                found.append(
+                    f"{len(same)} images of {other.split} are in {train.split} too and score too well: {examples}"
+                )
+    return found

@@ -1,0 +1,40 @@
+"""A recipe as text, with the reasons as comments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import yaml
+
+from losspool.segmentation.base import plain
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting by its dotted name, and why it is so."""
+
+    key: str
+    value: Any
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """The value in YAML, on one line."""
+        value = list(self.value) if isinstance(self.value, tuple) else self.value
+        dumped = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000)
+        return str(dumped).removesuffix("...\n").strip()
+
+
+def as_yaml(header: Sequence[str], settings: Sequence[Setting]) -> str:
+    """A recipe. Settings of a section follow each other."""
+    lines = [f"# {line}".rstrip() for line in map(plain, header)]
+    for section, some in groupby(settings, key=lambda setting: setting.key.rpartition(".")[0]):
+        lines += [f"{section}:"] if section else []
+        indent = "  " if section else ""
+        for setting in some:
+            lines += [f"{indent}# {plain(setting.reason)}"] if setting.reason else []
+            lines.append(f"{indent}{setting.key.rpartition('.')[2]}: {setting.text}")
+    return "\n".join(lines) + "\n"
