@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
+
 from losspool import cli
 from losspool.segmentation.runs import RunFolder, read_metrics
 
@@ -13,10 +15,9 @@ from losspool.segmentation.runs import RunFolder, read_metrics
 def losspool(*words: object) -> None:
     """The command; anything but exit code 0 is an error."""
     with patch.object(sys, "argv", ["losspool", *map(str, words)]):
-        try:
+        with pytest.raises(SystemExit) as ended:
             cli.main()
-        except SystemExit as ended:
-            assert not ended.code, f"losspool {words} ended with {ended.code}"
+        assert not ended.value.code, f"losspool {words} ended with {ended.value.code}"
 
 
 def planned(write: Callable[[Path], Path], folder: Path, *options: str) -> Path:

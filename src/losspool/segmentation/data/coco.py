@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
 
 from losspool.segmentation.base import BrokenFileError, UserError, read_json
 from losspool.segmentation.data.files import walk
@@ -145,13 +145,23 @@ def rasterised(image: CocoImage) -> NDArray[np.uint8]:
 def _mask(segmentation: Any, height: int, width: int) -> NDArray[np.bool_]:
     if isinstance(segmentation, dict):
         return _decoded(segmentation, height, width)
-    picture = Image.new("1", (width, height))
+    mask = np.zeros((height, width), bool)
     for polygon in segmentation:
-        points = np.asarray(polygon, float).reshape(-1, 2)
-        if len(points) >= 3:
-            # COCO's coordinates are those of corners, Pillow's those of centres.
-            ImageDraw.Draw(picture).polygon([(x - 0.5, y - 0.5) for x, y in points.tolist()], fill=1)
-    return np.asarray(picture)
+        _fill(mask, np.asarray(polygon, float).reshape(-1, 2))
+    return mask
+
+
+def _fill(mask: NDArray[np.bool_], corners: NDArray[np.float64]) -> None:
+    """Set the pixels whose centre lies in a polygon. (Pillow's polygons have a border of their own.)"""
+    (x, y), (next_x, next_y) = corners.T, np.roll(corners, -1, axis=0).T
+    first, last = max(math.floor(y.min()), 0), min(math.ceil(y.max()), len(mask))
+    for row in range(first, last):
+        crossing = (y <= row + 0.5) != (next_y <= row + 0.5)
+        along = (row + 0.5 - y[crossing]) / (next_y - y)[crossing]
+        borders = np.sort(x[crossing] + along * (next_x - x)[crossing])
+        columns = np.ceil(borders - 0.5).clip(0, mask.shape[1]).astype(int).tolist()
+        for begin, end in zip(columns[::2], columns[1::2], strict=True):
+            mask[row, begin:end] = True
 
 
 def _decoded(mask: dict[str, Any], height: int, width: int) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image, TiffImagePlugin, UnidentifiedImageError
 
 from losspool.segmentation.base import BrokenFileError, UserError
 from losspool.segmentation.data.protocol import Pixels
@@ -54,7 +54,7 @@ def opened(path: Path) -> Iterator[Image.Image]:
         with Image.open(path, formats=_FORMATS) as image:
             yield image
     except UnidentifiedImageError:
-        raise BrokenFileError(path, "not an image that Pillow can read") from None
+        raise BrokenFileError(path, _why_unidentified(path)) from None
     except OSError as error:
         if error.errno is not None:
             raise unreadable(path, error) from None
@@ -65,6 +65,19 @@ def opened(path: Path) -> Iterator[Image.Image]:
         raise BrokenFileError(path, f"refused because of its size ({error})") from None
     except (*_DAMAGE, OverflowError) as error:
         raise _undecodable(path, error) from None
+
+
+def _why_unidentified(path: Path) -> str:
+    """Pillow knows few kinds of TIFF; say which kind this is."""
+    try:
+        with open(path, "rb") as file:
+            tags = TiffImagePlugin.ImageFileDirectory_v2(file.read(8))
+            file.seek(tags.next)
+            tags.load(file)
+        channels = tags.get(TiffImagePlugin.SAMPLESPERPIXEL, 1)
+    except (OSError, *_DAMAGE):
+        return "not an image that Pillow can read"
+    return f"a TIFF of {channels} channels that Pillow cannot read; images must have 1 or 3 channels, or 4 with alpha"
 
 
 def _undecodable(path: Path, error: Exception) -> UserError:

@@ -98,8 +98,8 @@ def find_layout(source: Path, images: str | None = None, labels: str | None = No
 
 
 def words(name: str) -> list[str]:
-    """The words of a file's or folder's name, without digits."""
-    return re.findall(r"[a-z]+", name.lower())
+    """The words of a file's or folder's name, without digits. SegNet's ``trainannot`` is two words."""
+    return re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])annot\b", " annot", name.lower()))
 
 
 def split_of(name: str) -> str | None:
@@ -134,9 +134,9 @@ def _below(file: SourceFile, folder: str) -> bool:
 def _taken_apart(path: Path, relative: PurePosixPath) -> SourceFile:
     split, is_label, rest = None, False, []
     for part in relative.parts[:-1]:
-        found = set(words(part.replace("trainannot", "train_annot").replace("valannot", "val_annot")))
+        found = set(words(part))
         if found and found <= _SPLITS.keys() | _LABELS | _IMAGES | _FILLERS:
-            split = split or split_of(part.replace("annot", "_annot"))
+            split = split or split_of(part)
             is_label = is_label or bool(found & _LABELS) or {"ground", "truth"} <= found
         else:
             rest.append(part)

@@ -89,7 +89,7 @@ def _found_lists(names: Mapping[str, str | None], source: Path) -> tuple[Path, .
     paths = [
         path for folder in folders for path in sorted(folder.glob("*.txt")) if path.stem in ("train", "val", "test")
     ]
-    return tuple(path for path in paths if any(_key(entry) in known for entry in read_list(path)[:1]))
+    return tuple(path for path in paths if any(_named(known, entry) for entry in read_list(path)[:1]))
 
 
 def _by_lists(names: Mapping[str, str | None], lists: Sequence[Path]) -> dict[str, str]:
@@ -99,12 +99,17 @@ def _by_lists(names: Mapping[str, str | None], lists: Sequence[Path]) -> dict[st
     for path in lists:
         split = split_of(path.stem) or path.stem
         for entry in read_list(path):
-            name = known.get(_key(entry)) or known.get(PurePosixPath(_key(entry)).name)
+            name = _named(known, entry)
             if name is None:
                 raise UserError(f"{path}: there is no labelled image {entry!r}")
             if found.setdefault(name, split) != split:
                 raise UserError(f"{path}: {entry!r} is also in the list of {found[name]!r}")
     return found
+
+
+def _named(known: Mapping[str, str], entry: str) -> str | None:
+    """The image that a line of a list names, by its whole path or the last part of it."""
+    return known.get(_key(entry)) or known.get(PurePosixPath(_key(entry)).name)
 
 
 def _key(entry: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,9 +74,13 @@ def _downloaded(name: str, path: Path) -> Path:
 
 
 def _chunks(url: str) -> Iterator[bytes]:
-    with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
-        while chunk := answer.read(_CHUNK):
-            yield chunk
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
+            while chunk := answer.read(_CHUNK):
+                yield chunk
+    except urllib.error.HTTPError as error:
+        error.close()  # it holds the connection
+        raise
 
 
 def _by_hand(name: str) -> str:

@@ -1,0 +1,167 @@
+"""``losspool data check`` warns where a result would be wrong in silence; with its advice, the data are right."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from losspool.segmentation.base import BrokenFileError
+from losspool.segmentation.data import Reading, open_dataset, read_image, read_pair
+from raw_downloads import DOWNLOADS
+from runs_for_tests import train, write_recipe
+from small_data import label_values, noise, save, write_classes, write_folder
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A sound dataset with a validation split of its own."""
+    write_folder(tmp_path / "data", "train", count=4)
+    for number in range(2):
+        save(tmp_path / f"data/images/val/{number}.png", noise(40, 60, seed=100 + number))
+        save(tmp_path / f"data/labels/val/{number}.png", label_values(40, 60, seed=100 + number))
+    return tmp_path / "data"
+
+
+def warnings(command, root, code=0):
+    found, output, _ = command("data", "check", "folder", root)
+    assert found == code, output
+    return [line.removeprefix("warning: ") for line in output.splitlines() if line.startswith("warning: ")]
+
+
+def test_sound_data_give_no_warning(root, command):
+    assert warnings(command, root) == []
+
+
+def test_a_class_that_a_split_does_not_hold(root, command):
+    for split, files in (("train", 4), ("val", 2)):
+        for path in sorted((root / "labels" / split).iterdir())[:files]:
+            values = np.asarray(Image.open(path)).copy()
+            values[values == 7] = 0
+            save(path, values)
+    assert warnings(command, root) == [
+        "no image of train holds 'crop plant': 1 of 3 classes cannot be learnt",
+        "no image of val holds 'crop plant': 1 of 3 classes have no score",
+    ]
+
+
+def test_void_that_is_the_foreground(tmp_path, command):
+    """Masks of 0 and 255, and the ``ignore: 255`` of everybody's example."""
+    recipe = write_recipe(tmp_path, steps=30, batch=4, validate_every=30)
+    classes = [{"name": "background", "id": 0}, {"name": "thing", "id": 1}]
+    root = tmp_path / "data"
+    write_classes(root, {"classes": classes, "ignore": 255})
+    for path in [*root.rglob("images/*/*.png")]:
+        mask = np.zeros((40, 60), np.uint8)
+        mask[5:30, 10:35] = 255
+        save(path, np.where(mask[..., None] > 0, 220, 30) + noise(40, 60, seed=int(path.stem)) // 16)
+        save(root / "labels" / path.parent.name / path.name, mask)
+    found = warnings(command, root)
+    assert "the only class in train is 'background'" in found
+    question = "is 255 your foreground? Then write `id: 255` for its class, and another `ignore`"
+    assert f"26 % of the pixels of train are void; {question}" in found
+    write_classes(root, {"classes": [classes[0], {"name": "thing", "id": 255}], "ignore": 254})
+    assert not [each for each in warnings(command, root) if "void" in each or "class" in each]
+    trained = train(recipe, tmp_path / "run", "train.lr=0.1")
+    assert trained.state.best["miou"] > 0.8
+
+
+def test_a_split_of_background_alone(root, command):
+    for path in (root / "labels/val").iterdir():
+        save(path, np.zeros((40, 60)))
+    assert warnings(command, root) == ["the only class in val is 'soil'"]
+
+
+def test_the_same_image_in_train_and_val(root, command):
+    image = noise(40, 60, seed=2)  # that of train/002, in another format
+    save(root / "images/val/again.bmp", image)
+    save(root / "labels/val/again.png", label_values(40, 60))
+    assert warnings(command, root) == ["1 images of val are in train too and score too well: 002 = again"]
+
+
+def exif(orientation):
+    tags = Image.Exif()
+    tags[0x0112] = orientation
+    return tags
+
+
+def test_orientations_are_reported_and_misfits_explained(root, command):
+    save(root / "images/val/upright.jpg", noise(40, 60), exif=exif(6))
+    save(root / "labels/val/upright.png", label_values(60, 40))
+    code, output, _ = command("data", "check", "folder", root)
+    assert code == 0
+    assert "note: 1 images and 0 of their labels have an EXIF orientation, which is applied" in output
+    save(root / "images/val/stored.jpg", noise(40, 60, seed=3), exif=exif(6))
+    save(root / "labels/val/stored.png", label_values(40, 60))
+    found = warnings(command, root, code=1)
+    assert len(found) == 1
+    assert found[0].startswith("1 labels fit the stored pixels of their image and not the upright ones: set data.exif=")
+    index = list(open_dataset("folder", root, "val").names).index("stored")
+    read_pair(open_dataset("folder", root, "val", reading=Reading("ignore")), index)
+
+
+def test_bits_and_range_are_reported(root, command):
+    for path in (root / "images/train").iterdir():
+        Image.fromarray(np.random.default_rng(0).integers(100, 4000, (40, 60)).astype(np.uint16)).save(path)
+    code, output, _ = command("data", "check", "folder", root)
+    assert code == 0
+    assert "note: images: 4 × 16-bit grey" in output
+    assert "note: data.intensity=auto reads the values 10" in output
+
+
+def test_images_that_are_nearly_black(root, command):
+    for path in (root / "images/train").iterdir():
+        save(path, noise(40, 60, seed=int(path.stem)) // 16)
+    assert warnings(command, root) == ["the images of train are nearly black: no value exceeds 15 of 255"]
+
+
+def test_pages_and_channels(root, command, tmp_path):
+    """Of several pages the first is read, with a warning; five channels are refused with the reason."""
+    pages = [Image.fromarray(noise(40, 60, seed=seed)) for seed in (50, 51)]
+    pages[0].save(root / "images/val/stack.tif", save_all=True, append_images=pages[1:])
+    save(root / "labels/val/stack.png", label_values(40, 60))
+    assert warnings(command, root) == ["1 images have several pages; only the first is read"]
+    with pytest.raises(BrokenFileError, match=r"five\.tif: a TIFF of 5 channels that Pillow cannot read"):
+        read_image(five_channels(tmp_path / "five.tif"))
+
+
+def five_channels(path):
+    """A TIFF of 2×2 pixels, written by hand: little-endian, one strip, photometric interpretation BlackIsZero."""
+    tags = {256: 2, 257: 2, 258: 8, 259: 1, 262: 1, 273: 200, 277: 5, 278: 2, 279: 20}
+    entries = b"".join(
+        tag.to_bytes(2, "little") + (4).to_bytes(2, "little") + (1).to_bytes(4, "little") + value.to_bytes(4, "little")
+        for tag, value in tags.items()
+    )
+    head = b"II*\0" + (8).to_bytes(4, "little") + len(tags).to_bytes(2, "little") + entries + bytes(4)
+    path.write_bytes(head.ljust(200, b"\0") + bytes(range(20)))
+    return path
+
+
+@pytest.mark.parametrize("name", DOWNLOADS)
+def test_another_layout_is_named_with_the_command_that_takes_it(tmp_path, command, name):
+    source = DOWNLOADS[name](tmp_path / "raw")
+    code, output, error = command("data", "check", source)
+    assert code in (1, 2)
+    assert " layout " in output + error
+    assert f"which this takes: losspool data import {source} DEST" in output + error
+
+
+def test_many_faults_are_reported_by_kind(root, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in range(20):
+        save(root / f"images/train/x{number:02}.png", noise(40, 60, seed=number + 200))
+        save(root / f"labels/train/x{number:02}.png", np.full((40, 60), 100 + number))
+    (root / "labels/train/000.png").unlink()
+    code, output, _ = command("data", "check", "folder", root)
+    faults = [line for line in output.splitlines() if line.startswith("fault: ")]
+    assert code == 1
+    assert len(faults) == 1 + 3 + 1 + 1
+    assert "fault: 17 more like these, 20 in all" in faults
+    assert "fault: all 21 faults are listed in data-train-faults.txt" in faults
+    assert len((tmp_path / "data-train-faults.txt").read_text().splitlines()) == 21
+    assert "images 24, faults 21" in output
+
+
+def test_a_fault_of_the_classes_is_said_once(root, command):
+    write_classes(root, {"classes": []})
+    code, output, _ = command("data", "check", "folder", root)
+    assert code == 1
+    assert output.count("'classes' must be a list") == 1
