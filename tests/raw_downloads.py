@@ -59,19 +59,15 @@ def coco_layout(root: Path) -> Path:
         image, classes = scene(seed)
         save(root / "images" / f"{seed}.png", image)
         images.append({"id": seed, "file_name": f"{seed}.png", "height": SIZE[0], "width": SIZE[1]})
-        rows, columns = np.nonzero(classes >= 1)
-        box = [(classes == 1).nonzero(), (classes == 2).nonzero()]
-        (r1, c1), (_, c2) = box
-        corners = [int(c1.min()), int(r1.min()), int(c1.max()) + 1, int(r1.min())]
-        corners += [int(c1.max()) + 1, int(r1.max()) + 1, int(c1.min()), int(r1.max()) + 1]
-        thing = {"image_id": seed, "category_id": 7, "segmentation": [corners], "area": len(r1), "iscrowd": 0}
-        annotations.append({"id": len(annotations), **thing})
-        mask = np.zeros(SIZE, bool)
-        mask[:, c2.min() : c2.max() + 1] = True
-        run = {"size": list(SIZE), "counts": run_lengths(mask)}
-        bar = {"image_id": seed, "category_id": 3, "segmentation": run, "area": 1, "iscrowd": 1}
-        annotations.append({"id": len(annotations), **bar})
-        assert len(rows) == len(columns)
+        rows, columns = np.nonzero(classes == 1)
+        top, left, bottom, right = (
+            int(each) for each in (rows.min(), columns.min(), rows.max() + 1, columns.max() + 1)
+        )
+        polygon = [left, top, right, top, right, bottom, left, bottom]
+        thing = {"image_id": seed, "category_id": 7, "segmentation": [polygon], "area": len(rows), "iscrowd": 0}
+        mask = {"size": list(SIZE), "counts": run_lengths(classes == 2)}
+        bar = {"image_id": seed, "category_id": 3, "segmentation": mask, "area": 1, "iscrowd": 1}
+        annotations += [{"id": 2 * seed, **thing}, {"id": 2 * seed + 1, **bar}]
     categories = [{"id": 7, "name": "thing"}, {"id": 3, "name": "bar"}]
     content = {"images": images, "annotations": annotations, "categories": categories}
     (root / "annotations.json").write_text(json.dumps(content))

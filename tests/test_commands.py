@@ -59,8 +59,8 @@ def test_commands_run_as_they_stand(name, tmp_path, monkeypatch):
 
 
 def test_every_command_explains_itself(monkeypatch, capsys):
-    single = [[name] for name in ("train", "evaluate", "predict", "export", "data", "lab", "recipes")]
-    for arguments in ([], *single, ["data", "check"], ["recipes", "show"], *LAB):
+    single = [[name] for name in ("plan", "train", "evaluate", "predict", "export", "data", "lab", "recipes")]
+    for arguments in ([], *single, ["data", "check"], ["data", "import"], ["recipes", "show"], *LAB):
         monkeypatch.setattr("sys.argv", ["losspool", *arguments, "--help"])
         with pytest.raises(SystemExit) as ended:
             cli.main()

@@ -95,7 +95,7 @@ def test_the_source_is_unchanged_and_every_pixel_arrives(tmp_path, command, name
     code, output, error = command("data", "import", source, dest)
     assert (code, error) == (0, "")
     assert tree(source) == before
-    assert f"next: losspool data check folder {dest}, then losspool plan {dest}" in output
+    assert f"next: losspool data check {dest}, then losspool plan {dest}" in output
     assert command("data", "check", "folder", dest)[0] == 0
     total = 0
     for split in splits_of("folder", dest):
@@ -127,6 +127,21 @@ def test_masks_of_0_and_255_are_background_and_foreground(tmp_path, command):
     assert content["ignore"] not in (0, 255)
     path = next((tmp_path / "data/labels").rglob("*.png"))
     assert set(np.unique(np.asarray(Image.open(path)))) == {0, 255}  # the user's own values
+
+
+def test_a_palette_image_is_read_by_its_colours_where_the_classes_have_colours_alone(tmp_path, command):
+    """Its values are in another order than the list of classes."""
+    (tmp_path / "class_dict.csv").write_text("name,r,g,b\nsky,0,0,200\nroad,120,60,0\n")
+    for number in range(3):
+        label = Image.fromarray(np.eye(6, dtype=np.uint8)).convert("P")
+        label.putdata(np.eye(6, dtype=np.uint8).ravel().tolist())
+        label.putpalette([120, 60, 0, 0, 0, 200])
+        save(tmp_path / f"raw/images/{number}.png", noise(6, 6))
+        (tmp_path / "raw/masks").mkdir(exist_ok=True)
+        label.save(tmp_path / f"raw/masks/{number}.png")
+    words = ("--classes", tmp_path / "class_dict.csv")
+    assert command("data", "import", tmp_path / "raw", tmp_path / "data", *words)[0] == 0
+    np.testing.assert_array_equal(open_dataset("folder", tmp_path / "data", "train").label(0), 1 - np.eye(6))
 
 
 def test_images_are_linked_or_copied(tmp_path, command):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from losspool.segmentation.base import plain, replacing
+from losspool.segmentation.data.class_lists import INFERRED
 from losspool.segmentation.data.faults import grouped, report_lines
 from losspool.segmentation.data.import_data import Imported, Options, import_data
 from losspool.segmentation.data.protocol import IGNORE
@@ -23,13 +25,16 @@ def report_import(source: Path, dest: Path, options: Options, command: str) -> b
         print(f"fault: {line}")
     counts = ", ".join(f"{split} {len(names)}" for split, names in done.splits.items())
     print(plain(f"{dest}: {counts}; the counts are in {dest / 'README.md'}"))
-    print(plain(f"next: losspool data check folder {dest}, then losspool plan {dest}"))
+    quoted = shlex.quote(str(dest))
+    print(plain(f"next: losspool data check {quoted}, then losspool plan {quoted}"))
     return not done.faults
 
 
 def notes(done: Imported) -> list[str]:
     """What the user should know, a sentence each."""
     found = []
+    if done.classes.origin == INFERRED:
+        found.append("no file names the classes; write their names into classes.yaml")
     if done.unknown:
         pixels, first = sum(each.pixels for each in done.unknown), max(done.unknown, key=lambda each: each.pixels)
         total = sum(int(counts.sum()) for counts in done.pixels.values())

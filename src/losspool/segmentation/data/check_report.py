@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -81,7 +82,8 @@ def _splits(name: str, root: Path | None) -> Sequence[str]:
 def _import_hint(root: Path) -> str:
     """The layout that a folder has instead of ours, and the command that takes it; empty if it has none."""
     try:
-        return f"has the layout {source_layout(root)}, which this takes: losspool data import {root} DEST"
+        command = shlex.join(["losspool", "data", "import", str(root), "DEST"])
+        return f"has the layout {source_layout(root)}, which this takes: {command}"
     except UserError:
         return ""
 

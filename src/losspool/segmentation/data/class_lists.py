@@ -20,6 +20,7 @@ from losspool.segmentation.data.protocol import IGNORE, Pixels
 
 FILES = ("classes.yaml", "class_dict.csv", "label_colors.txt", "classes.txt")
 """Files in a source that name its classes."""
+INFERRED = "the values in the labels"
 _VOID = ("void", "ignore", "ignored", "unlabelled", "unlabeled", "unknown")
 _MOST_INFERRED = 64
 _NOISE = 0.01  # with a tolerance, rarer values are not classes of their own
@@ -43,6 +44,8 @@ class ClassList:
     void_colors: tuple[Color, ...] = ()
     origin: str = ""
     """Where the list comes from, for the card."""
+    by_color: bool = False
+    """Whether the source names colours and no ids; then a palette image is read by its colours."""
 
     @property
     def void(self) -> int:
@@ -79,7 +82,7 @@ def read_class_list(path: Path) -> ClassList:
     _check(path, classes)
     void = tuple(color for name, color in rows if name.lower() in _VOID and color)
     void_ids = tuple(place for place, (name, _) in enumerate(rows) if name.lower() in _VOID)
-    return ClassList(tuple(classes), void_ids, void, path.name)
+    return ClassList(tuple(classes), void_ids, void, path.name, any(each.color for each in classes))
 
 
 def _from_yaml(path: Path) -> ClassList:
@@ -152,7 +155,7 @@ def infer_classes(counts: Counter[Any], tolerance: float, where: Path) -> ClassL
     ]
     if colored:
         classes = [replace(each, color=color) for each, color in zip(classes, kept, strict=True)]
-    return ClassList(tuple(classes), void, (), "the values in the labels")
+    return ClassList(tuple(classes), void, (), INFERRED)
 
 
 class Nearest:

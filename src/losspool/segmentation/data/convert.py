@@ -42,10 +42,10 @@ class Unknown:
     column: int
 
 
-def label_values(item: Item) -> NDArray[np.unsignedinteger]:
-    """The values or colours of an item's label."""
+def label_values(item: Item, palette: bool = False) -> NDArray[np.unsignedinteger]:
+    """The values or colours of an item's label; with ``palette``, the colours of a palette image."""
     assert item.label is not None
-    return rasterised(item.label) if isinstance(item.label, CocoImage) else read_values(item.label, exif=True)
+    return rasterised(item.label) if isinstance(item.label, CocoImage) else read_values(item.label, True, palette)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Converter:
 
     def __init__(self, folder: Path, classes: ClassList, tolerance: float, copy: bool, stored: bool) -> None:
         self._folder, self._copy, self._stored = folder, copy, stored
-        self._nearest = Nearest(classes, tolerance)
+        self._nearest, self._by_color = Nearest(classes, tolerance), classes.by_color
         ids = np.zeros(256, np.uint16)
         ids[: len(classes.classes)] = [each.id for each in classes.classes]
         ids[IGNORE] = classes.void
@@ -81,7 +81,7 @@ class Converter:
             return error
 
     def _labelled(self, item: Item, split: str, turn: int, size: tuple[int, int]) -> Converted:
-        values = label_values(item)
+        values = label_values(item, self._by_color)
         turned = _needs_turn(turn, size, values.shape[:2], self._stored)
         if turned:
             values = np.asarray(upright(Image.fromarray(values), turn))

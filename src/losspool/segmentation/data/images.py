@@ -190,16 +190,16 @@ def upright(image: Image.Image, orientation: int) -> Image.Image:
 _STRETCHED = {"L;2": 85, "L;4": 17}
 
 
-def read_values(path: Path, exif: bool = False) -> NDArray[np.unsignedinteger]:
+def read_values(path: Path, exif: bool = False, palette: bool = False) -> NDArray[np.unsignedinteger]:
     """Read the raw values of a label file: (H, W) for index, palette and 16-bit files, (H, W, 3) for colour files.
 
-    With ``exif``, apply its EXIF orientation.
+    With ``exif``, apply its EXIF orientation. With ``palette``, return the colours of a palette file.
     """
     with opened(path) as image:
         raw = raw_mode(image)
         image.load()
         turned = upright(image, orientation(image)) if exif else image
-        return _values(turned, raw, path)
+        return _values(turned.convert("RGB") if palette and image.mode == "P" else turned, raw, path)
 
 
 def _values(image: Image.Image, raw: str, path: Path) -> NDArray[np.unsignedinteger]:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
 from losspool.segmentation.base import UserError
@@ -15,6 +16,7 @@ _SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", 
 _SPLITS |= {"test": "test", "testing": "test"}
 _LABELS = {"mask", "masks", "label", "labels", "labelled", "labeled", "labeledapproved", "gt", "gtfine", "groundtruth"}
 _LABELS |= {"annotation", "annotations", "annot", "segmentation", "segmentations", "segmentationclass", "seg"}
+_LABELS |= {"segmentationclassaug"}
 _IMAGES = {"image", "images", "img", "imgs", "jpegimages", "leftimg", "photo", "photos", "rgb", "frames", "raw"}
 _FILLERS = {"full", "data", "dataset", "bit", "png", "jpg", "and", "ground", "truth", "stillsraw"}
 
@@ -113,6 +115,9 @@ def _source_files(source: Path, images: str | None, labels: str | None) -> list[
         relative = PurePosixPath(path.relative_to(source).as_posix())
         if not _BY_PRODUCT.search(relative.stem):
             files.append(_taken_apart(path, relative))
+    levels = zip(*(each.rest for each in files), strict=False)
+    common = len(list(takewhile(lambda parts: len(set(parts)) == 1, levels)))  # folders around everything
+    files = [replace(each, rest=each.rest[common:]) for each in files]
     for option, folder in (("--images", images), ("--labels", labels)):
         if folder is not None and not any(_below(each, folder) for each in files):
             raise UserError(f"{source / folder}: {option} names a folder without images")

@@ -36,7 +36,7 @@ def divide(names: Mapping[str, str | None], how: Splitting, source: Path) -> dic
     if lists:
         return _by_lists(names, lists)
     known = {name: split for name, split in names.items() if split}
-    if how.val is not None and "val" in known.values():
+    if how.val and "val" in known.values():
         raise UserError(f"{source}: the source has its own validation split, so --val has no meaning")
     share = DEFAULT_SHARE if how.val is None else how.val
     shares = {"val": 0.0 if "val" in known.values() else share, "test": how.test}
@@ -85,7 +85,7 @@ def _group(name: str, pattern: str | None) -> str:
 def _found_lists(names: Mapping[str, str | None], source: Path) -> tuple[Path, ...]:
     """Text files called after a split, of which the first line names an image."""
     known = _by_any_name(names)
-    folders = (source, source / "ImageSets" / "Segmentation", source / "splits", source / "lists")
+    folders = (source, source / "splits", source / "lists", *source.rglob("ImageSets/Segmentation"))
     paths = [
         path for folder in folders for path in sorted(folder.glob("*.txt")) if path.stem in ("train", "val", "test")
     ]

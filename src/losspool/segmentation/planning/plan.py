@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
     load_config(out)
     for setting in plan.settings:
         print(plain(f"{setting.key} = {setting.text}" + (f": {setting.reason}" if setting.reason else "")))
-    print(plain(f"next: losspool train {out}"))
+    print(plain(f"next: losspool train {shlex.quote(str(out))}"))
     return plan
 
 
