@@ -35,7 +35,7 @@ LAYOUTS = {
     "Cityscapes": (
         "leftImg8bit/{split}/aachen/{n}_leftImg8bit.png",
         "gtFine/{split}/aachen/{n}_gtFine_labelIds.png",
-        "leftImg8bit/<split>/*/*_leftImg8bit.png + gtFine/<split>/*/*_gtFine_labelIds.png",
+        "leftImg8bit/<split>/aachen/*_leftImg8bit.png + gtFine/<split>/aachen/*_gtFine_labelIds.png",
     ),
     "side by side": ("{split}/{n}_sat.jpg", "{split}/{n}_mask.png", "<split>/*_sat.jpg + <split>/*_mask.png"),
 }

@@ -39,7 +39,7 @@ def _of_labels(findings: Findings) -> list[str]:
     absent = [name for name in names if name not in present]
     share, found = counts[IGNORE] / counts.sum(), []
     if len(present) <= 1 < len(names):
-        found.append(f"{f'the only class in {findings.split} is {present[0]!r}' if present else 'every pixel is void'}")
+        found.append(f"the only class in {findings.split} is {present[0]!r}" if present else "every pixel is void")
     elif absent:
         listed = ", ".join(map(repr, absent))
         effect = "cannot be learnt" if findings.split.startswith("train") else "have no score"
