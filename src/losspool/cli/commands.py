@@ -27,15 +27,17 @@ def evaluate(
     checkpoint: Annotated[str, typer.Option(help="Score last, best, or steps such as 150000,160000.")] = "last",
     scales: Scales = None,
     flip: Flip = None,
+    confusion: Annotated[bool, typer.Option("--confusion", help="Also print the confusion matrix.")] = False,
     trust: Trusted = None,
 ) -> None:
-    """Score checkpoints of a run on a split: IoU per class, mean IoU, and mean ± std over checkpoints."""
+    """Score checkpoints of a run on a split: IoU, Dice, precision, recall and boundary IoU, with mean ± std."""
     from losspool.segmentation.prediction import TrainedRun, changed, evaluate_run, report_evaluation
 
     opened = TrainedRun.open(run, trust or ())
     settings = changed(opened.config.evaluate, tiling=tiling, scales=scales, flip=flip)
     steps = opened.steps(checkpoint)
-    report_evaluation(opened.folder, evaluate_run(opened, steps, split or opened.config.data.val, settings))
+    found = evaluate_run(opened, steps, split or opened.config.data.val, settings)
+    report_evaluation(opened.folder, found, confusion)
 
 
 def predict(

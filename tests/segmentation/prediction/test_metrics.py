@@ -1,13 +1,22 @@
-"""Confusion and IoU against counts made pixel by pixel."""
+"""Confusion, IoU and the other scores against counts made pixel by pixel, and against other packages."""
 
 import math
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from losspool.segmentation.prediction.metrics import confusion, iou, mean_iou
+from losspool.segmentation.prediction.boundary import boundary_counts
+from losspool.segmentation.prediction.metrics import (
+    class_counts,
+    class_metrics,
+    confusion,
+    iou,
+    mean_iou,
+    shares_of_labels,
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -33,3 +42,123 @@ def test_the_mean_leaves_out_classes_that_do_not_occur():
     matrix = np.array([[2, 2, 0], [0, 4, 0], [0, 0, 0]])
     assert mean_iou(matrix) == (2 / 4 + 4 / 6) / 2
     assert math.isnan(mean_iou(np.zeros((3, 3))))
+
+
+CLASSES = 4
+
+
+def pictures(seed, absent=(), void=True):
+    """Labels and predictions of five images of 12×15; no label is a class of ``absent``."""
+    random = np.random.default_rng(seed)
+    labels = random.choice([each for each in range(CLASSES) if each not in absent], (5, 12, 15)).astype(np.uint8)
+    guesses = np.where(random.random(labels.shape) < 0.6, labels, random.integers(0, CLASSES, labels.shape))
+    if void:
+        labels[random.random(labels.shape) < 0.1] = 255
+    return labels, guesses.astype(np.uint8)
+
+
+def counted(labels, guesses):
+    pairs = zip(guesses, labels, strict=True)
+    matrices = [confusion(torch.from_numpy(guess), torch.from_numpy(label), CLASSES).numpy() for guess, label in pairs]
+    return np.stack([class_counts(matrix) for matrix in matrices])
+
+
+def plain_mean(values):
+    present = [value for value in values if value is not None]
+    return sum(present) / len(present) if present else None
+
+
+def test_every_score_is_its_definition():
+    """Class 3 is predicted and never labelled."""
+    labels, guesses = pictures(0, absent=(3,))
+    found = class_metrics(counted(labels, guesses))
+    valid = labels != 255
+    for each in range(CLASSES):
+        truth, guess = labels == each, (guesses == each) & valid
+        both = (truth & guess).sum()
+        assert found["dice"][each] == 2 * both / (truth.sum() + guess.sum())
+        assert found["precision"][each] == both / guess.sum()
+        assert found["recall"][each] == (both / truth.sum() if truth.any() else 0)
+        ious, dices = [], []
+        for one, other in zip(truth, guess, strict=True):
+            union = (one | other).sum()
+            ious.append((one & other).sum() / union if union else None)
+            dices.append(2 * (one & other).sum() / (one.sum() + other.sum()) if union else None)
+        assert found["image_iou"][each] == pytest.approx(plain_mean(ious))
+        assert found["image_dice"][each] == pytest.approx(plain_mean(dices))
+    assert found["recall"][3] == 0
+
+
+def test_a_class_that_does_not_occur_has_no_score():
+    counts = np.array([[[1, 0, 0], [2, 3, 0], [1, 0, 0]], [[0, 0, 0], [0, 1, 0], [1, 0, 0]]])  # (images, 3, classes)
+    found = class_metrics(counts)
+    assert all(np.isnan(scores[2]) for scores in found.values())
+    assert all(scores[1] == 0 for scores in found.values())  # labelled, never predicted
+    assert found["image_iou"][0] == (1 / 2 + 0) / 2
+
+
+def test_the_confusion_matrix_as_shares():
+    matrix = np.array([[3, 1, 0], [0, 0, 0], [2, 2, 4]])
+    assert shares_of_labels(matrix)[[0, 2]].tolist() == [[0.75, 0.25, 0], [0.25, 0.25, 0.5]]
+    assert np.isnan(shares_of_labels(matrix)[1]).all()
+
+
+def test_pooled_scores_equal_torchmetrics():
+    functional = pytest.importorskip("torchmetrics.functional.classification")
+    labels, guesses = pictures(1, absent=(2,))
+    found = class_metrics(counted(labels, guesses))
+    options = {"num_classes": CLASSES, "average": "none", "ignore_index": 255}
+    tensors = torch.from_numpy(guesses).long(), torch.from_numpy(labels).long()
+    for name, theirs in (("dice", "f1_score"), ("precision", "precision"), ("recall", "recall")):
+        expected = getattr(functional, f"multiclass_{theirs}")(*tensors, **options)
+        assert found[name] == pytest.approx(expected.numpy(), abs=1e-6)
+
+
+def test_dice_per_image_equals_monai():
+    """Every class is in every label: of one that is not, MONAI leaves out the image even where it is predicted."""
+    monai = pytest.importorskip("monai.metrics")
+    labels, guesses = pictures(2, void=False)
+
+    def one_hot(values):
+        return torch.nn.functional.one_hot(torch.from_numpy(values).long(), CLASSES).movedim(-1, 1)
+
+    metric = monai.DiceMetric(include_background=True, reduction="mean_batch")
+    metric(one_hot(guesses), one_hot(labels))
+    found = class_metrics(counted(labels, guesses))["image_dice"]
+    assert found == pytest.approx(metric.aggregate().numpy(), abs=1e-6)
+
+
+def eroded(mask, times):
+    """``times`` erosions by a 3×3 square, outside of the image nothing."""
+    for _ in range(times):
+        padded = np.pad(mask, 1)
+        height, width = mask.shape
+        shifts = [padded[row : row + height, column : column + width] for row in range(3) for column in range(3)]
+        mask = np.logical_and.reduce(shifts)
+    return mask
+
+
+@pytest.mark.parametrize(("height", "width", "times"), [(20, 31, 1), (90, 120, 3), (7, 260, 5), (1, 1, 1)])
+def test_boundary_iou_is_its_authors(height, width, times):
+    """mask - erode(mask), class by class, with as many erosions as 2 % of the diagonal has pixels."""
+    random = np.random.default_rng(height)
+    cells = random.integers(0, CLASSES, (height // 10 + 1, width // 10 + 1))
+    labels = np.kron(cells, np.ones((10, 10)))[:height, :width].astype(np.uint8)
+    guesses = np.roll(labels, (2, 1), (0, 1))
+    labels[height // 2 : height // 2 + 3, : width // 3] = 255
+    found = boundary_counts(guesses, labels, CLASSES)
+    valid = labels != 255
+    for each in range(CLASSES):
+        truth, guess = labels == each, (guesses == each) & valid
+        outlines = [mask & ~eroded(mask, times) for mask in (truth, guess)]
+        expected = [(outlines[0] & outlines[1]).sum(), outlines[0].sum(), outlines[1].sum()]
+        assert found[:, each].tolist() == expected
+    assert found.sum() > 0
+
+
+def test_a_perfect_prediction_has_a_boundary_iou_of_one():
+    labels = np.zeros((40, 40), np.uint8)
+    labels[10:30, 5:20], labels[25:, 25:] = 1, 255
+    hits, labelled, predicted = boundary_counts(np.where(labels == 255, 0, labels).astype(np.uint8), labels, 2)
+    assert hits.tolist() == labelled.tolist() == predicted.tolist()
+    assert (hits < [(labels == each).sum() for each in (0, 1)]).all()

@@ -1,6 +1,7 @@
 """Inference with trained networks on whole images: prediction, evaluation, weight maps and export."""
 
 from losspool.segmentation.prediction.evaluation import (
+    BOUNDARY_COUNTS,
     COUNTS,
     Spread,
     evaluate_run,
@@ -8,7 +9,15 @@ from losspool.segmentation.prediction.evaluation import (
     report_evaluation,
 )
 from losspool.segmentation.prediction.export import export_run, parse_size
-from losspool.segmentation.prediction.metrics import confusion, iou, iou_of_counts, mean_of_present
+from losspool.segmentation.prediction.metrics import (
+    METRICS,
+    class_metrics,
+    confusion,
+    iou,
+    iou_of_counts,
+    mean_of_present,
+    shares_of_labels,
+)
 from losspool.segmentation.prediction.pictures import heat_image, palette_image, save_png
 from losspool.segmentation.prediction.predict_images import predict_run
 from losspool.segmentation.prediction.predictor import Predictor
@@ -18,7 +27,9 @@ from losspool.segmentation.prediction.trained_run import Trained, TrainedRun, ch
 from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap
 
 __all__ = [
+    "BOUNDARY_COUNTS",
     "COUNTS",
+    "METRICS",
     "Predictor",
     "Scores",
     "Spread",
@@ -27,6 +38,7 @@ __all__ = [
     "Weigher",
     "WeightMap",
     "changed",
+    "class_metrics",
     "confusion",
     "evaluate_run",
     "evaluation_name",
@@ -41,5 +53,6 @@ __all__ = [
     "report_evaluation",
     "save_png",
     "score",
+    "shares_of_labels",
     "sources_of_split",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from losspool import __version__
 from losspool.segmentation.base import plain, progress_bar, replacing, write_json
 from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.data import WarnOnce, check_classes
+from losspool.segmentation.prediction.metrics import METRICS, shares_of_labels
 from losspool.segmentation.prediction.scoring import Scores, score
 from losspool.segmentation.prediction.trained_run import TrainedRun
 from losspool.segmentation.runs import RunFolder, source_commit
@@ -25,6 +26,8 @@ from losspool.segmentation.runs import RunFolder, source_commit
 FORMAT = 1
 COUNTS = ("hits", "labelled", "predicted")
 """Keys in ``per_image`` for the rows of :func:`losspool.segmentation.prediction.metrics.class_counts`."""
+BOUNDARY_COUNTS = tuple(f"boundary_{name}" for name in COUNTS)
+"""The same for :func:`losspool.segmentation.prediction.boundary.boundary_counts`."""
 _NONE = "–"
 
 
@@ -89,7 +92,13 @@ class Evaluation:
             "classes": list(self.classes),
             "settings": {**asdict(self.settings), "scales": list(self.settings.scales), "zoom": self.zoom},
             "checkpoints": [
-                {"step": step, **summary, "confusion": scores.matrix.tolist(), "per_image": _per_image(scores)}
+                {
+                    "step": step,
+                    **summary,
+                    "metrics": scores.metrics(),
+                    "confusion": scores.matrix.tolist(),
+                    "per_image": _per_image(scores),
+                }
                 for (step, scores), summary in checkpoints
             ],
             "mean": {"miou": mean.mean, "iou": [None if each is None else each.mean for each in classes]},
@@ -110,19 +119,23 @@ def evaluate_run(run: TrainedRun, steps: Iterable[int], split: str, settings: Ev
             task = progress.add_task(plain(f"Step {step} on {dataset.name}"), total=len(dataset))
             advance = partial(progress.advance, task)
             predict, every = trained.predictor(settings), range(len(dataset))
-            found[step] = score(predict, dataset, every, lambda: None, config.data.skip_broken, done=advance)
+            found[step] = score(
+                predict, dataset, every, lambda: None, config.data.skip_broken, boundary=True, done=advance
+            )
         for error in found[step].broken or ():
             warn(error)
     names = tuple(info.name for info in dataset.classes)
     return Evaluation(dataset.name, split, len(dataset), names, settings, config.data.zoom, found, commit)
 
 
-def report_evaluation(folder: RunFolder, evaluation: Evaluation) -> None:
-    """``losspool evaluate``: print the scores and write them to the run's folder."""
+def report_evaluation(folder: RunFolder, evaluation: Evaluation, confusion: bool = False) -> None:
+    """``losspool evaluate``: print the scores, with the confusion matrix if asked for, and write them to the folder."""
     output = Console(highlight=False)
     try:
         output.print(plain(heading(evaluation)), markup=False, soft_wrap=True)
-        output.print(score_table(evaluation))
+        output.print(score_table(evaluation), "", metric_table(evaluation), sep="\n")
+        if confusion:
+            output.print("", confusion_table(evaluation), sep="\n")
         looks = look_table(evaluation)
         if looks is not None:
             output.print("", looks, sep="\n")
@@ -143,7 +156,12 @@ def write_evaluation(folder: RunFolder, evaluation: Evaluation) -> Path:
 
 def _per_image(scores: Scores) -> list[dict[str, Any]]:
     return [
-        {"image": name, **dict(zip(COUNTS, counts.tolist(), strict=True))} for name, counts in scores.per_image.items()
+        {
+            "image": name,
+            **dict(zip(COUNTS, counts.tolist(), strict=True)),
+            **dict(zip(BOUNDARY_COUNTS, scores.boundaries[name].tolist(), strict=True)),
+        }
+        for name, counts in scores.per_image.items()
     ]
 
 
@@ -173,7 +191,7 @@ def evaluation_name(split: str, settings: EvaluateConfig, steps: Iterable[int]) 
 def score_table(evaluation: Evaluation) -> Table:
     """IoU in percent: one row per class and one for the mean, one column per checkpoint, and mean ± std if several."""
     several = len(evaluation.scores) > 1
-    table = _table("class", evaluation.scores)
+    table = _table("class", _steps(evaluation))
     if several:
         table.add_column("mean ± std", justify="right", no_wrap=True)
     values = zip(*(summary["iou"] for summary in evaluation.summaries), strict=True)
@@ -185,22 +203,51 @@ def score_table(evaluation: Evaluation) -> Table:
     return table
 
 
+def metric_table(evaluation: Evaluation) -> Table:
+    """The other scores in percent: one row per class and one for the mean; the mean over checkpoints if several."""
+    found = [scores.metrics() for scores in evaluation.scores.values()]
+    table = _table("class" if len(found) == 1 else "mean over checkpoints", map(METRICS.__getitem__, found[0]))
+
+    def row(pick: Callable[[dict[str, Any]], float | None]) -> list[str]:
+        columns = [[value for each in found if (value := pick(each[name])) is not None] for name in found[0]]
+        return [_percent(float(np.mean(values)) if values else None) for values in columns]
+
+    for place, name in enumerate(evaluation.classes):
+        table.add_row(Text(plain(name)), *row(lambda metric, place=place: metric["classes"][place]))  # type: ignore[misc]
+    table.add_section()
+    table.add_row("mean", *row(lambda metric: metric["mean"]), style="bold")
+    return table
+
+
+def confusion_table(evaluation: Evaluation) -> Table:
+    """What the pixels of each class were predicted as, in percent of them, over all checkpoints."""
+    matrix = sum(scores.matrix for scores in evaluation.scores.values())
+    table = _table("label \\ prediction", map(plain, evaluation.classes))
+    for name, shares in zip(evaluation.classes, shares_of_labels(np.asarray(matrix)), strict=True):
+        table.add_row(Text(plain(name)), *(_NONE if np.isnan(share) else f"{100 * share:.1f}" for share in shares))
+    return table
+
+
 def look_table(evaluation: Evaluation) -> Table | None:
     """For generated scenes, the recall of each look's pixels; None for other data."""
     recalls = [summary.get("recall_per_look") for summary in evaluation.summaries]
     if recalls[0] is None:
         return None
-    table = _table("recall per look", evaluation.scores)
+    table = _table("recall per look", _steps(evaluation))
     for key in recalls[0]:
         table.add_row(key, *(_percent(recall[key]) for recall in recalls if recall is not None))
     return table
 
 
-def _table(what: str, steps: Iterable[int]) -> Table:
+def _steps(evaluation: Evaluation) -> list[str]:
+    return [f"step {step}" for step in evaluation.scores]
+
+
+def _table(what: str, columns: Iterable[str]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column(what, no_wrap=True)
-    for step in steps:
-        table.add_column(f"step {step}", justify="right", no_wrap=True)
+    for column in columns:
+        table.add_column(Text(column), justify="right", no_wrap=True)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Confusion matrices, and the IoU computed from them."""
+"""Confusion matrices, and the scores computed from them: IoU, Dice, precision and recall."""
 
 from __future__ import annotations
 
@@ -48,9 +48,65 @@ def iou_of_counts(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.divide(hits, union, out=np.full(union.shape, np.nan), where=union > 0)
 
 
+METRICS = {
+    "dice": "Dice",
+    "precision": "precision",
+    "recall": "recall",
+    "image_iou": "IoU per image",
+    "image_dice": "Dice per image",
+    "boundary_iou": "boundary IoU",
+}
+"""Scores beside the IoU, with their names for people."""
+
+
+def class_metrics(
+    counts: NDArray[np.integer], boundary: NDArray[np.integer] | None = None
+) -> dict[str, NDArray[np.float64]]:
+    """Scores of each class by the keys of ``METRICS``, from counts of single images (N, 3, C); NaN as for the IoU.
+
+    Precision and recall are 0 for a class that is only labelled, or only predicted. A score per image is the mean over
+    the images in which a class is labelled or predicted. ``boundary`` counts pixels near outlines alone; without it
+    there is no boundary IoU.
+    """
+    single = counts.astype(np.float64)
+    total = single.sum(0)
+    hits, labelled, predicted = total
+    found = {
+        "dice": _dice(total),
+        "precision": _share(hits, predicted, labelled + predicted),
+        "recall": _share(hits, labelled, labelled + predicted),
+        "image_iou": mean_over_images(iou_of_counts(single)),
+        "image_dice": mean_over_images(_dice(single)),
+    }
+    return found if boundary is None else {**found, "boundary_iou": iou_of_counts(boundary.sum(0).astype(np.float64))}
+
+
+def _dice(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    hits, labelled, predicted = np.moveaxis(counts, -2, 0)
+    return _share(2 * hits, labelled + predicted, labelled + predicted)
+
+
+def _share(part: NDArray[np.float64], whole: NDArray[np.float64], there: NDArray[np.float64]) -> NDArray[np.float64]:
+    """part/whole; 0 where nothing is whole, and NaN where nothing is ``there``."""
+    return np.divide(part, whole, out=np.where(there > 0, 0.0, np.nan), where=whole > 0)
+
+
+def mean_over_images(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(N, C) -> (C,): the mean without NaN; NaN where there is nothing else."""
+    there = ~np.isnan(scores)
+    count = there.sum(0)
+    return np.divide(scores.sum(0, where=there), count, out=np.full(count.shape, np.nan), where=count > 0)
+
+
 def iou(matrix: NDArray[np.floating] | NDArray[np.integer]) -> NDArray[np.float64]:
     """(C,): the IoU of each class; see :func:`iou_of_counts`."""
     return iou_of_counts(class_counts(matrix.astype(np.float64)))
+
+
+def shares_of_labels(matrix: NDArray[np.integer]) -> NDArray[np.float64]:
+    """(C, C): the confusion matrix as shares of each class's labelled pixels; NaN for a class without any."""
+    labelled = matrix.sum(1, keepdims=True).repeat(len(matrix), 1)
+    return np.divide(matrix, labelled, out=np.full(matrix.shape, np.nan), where=labelled > 0)
 
 
 def mean_iou(matrix: NDArray[np.floating] | NDArray[np.integer]) -> float:

@@ -13,7 +13,15 @@ from PIL import Image
 
 from losspool.segmentation.base import BrokenFileError, UserError, in_threads
 from losspool.segmentation.data import Dataset, HasLooks, Pixels, try_pair
-from losspool.segmentation.prediction.metrics import class_counts, confusion, iou, mean_iou
+from losspool.segmentation.prediction.boundary import boundary_counts
+from losspool.segmentation.prediction.metrics import (
+    class_counts,
+    class_metrics,
+    confusion,
+    iou,
+    mean_iou,
+    mean_of_present,
+)
 
 
 @dataclass
@@ -30,13 +38,25 @@ class Scores:
     per_image: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     """(3, C) per image name, see :func:`class_counts`. The IoU of any subset of images can be computed from these."""
 
+    boundaries: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    """(3, C) per image name, see :func:`boundary_counts`; empty unless asked for."""
+
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """The scores of :func:`class_metrics`: of each class (None if it does not occur), and their mean."""
+        boundary = np.stack(list(self.boundaries.values())) if self.boundaries else None
+        scores = class_metrics(np.stack(list(self.per_image.values())), boundary)
+        return {
+            name: {"mean": _number(mean_of_present(found)), "classes": [*map(_number, found)]}
+            for name, found in scores.items()
+        }
+
     def summary(self) -> dict[str, Any]:
         """The entries in metrics.jsonl: mIoU, IoU per class (None if it does not occur), and pixels per class."""
         if not self.matrix.any():
             raise UserError("no pixel of the split has a label, so there is nothing to score")
         found: dict[str, Any] = {
             "miou": mean_iou(self.matrix),
-            "iou": [None if np.isnan(score) else float(score) for score in iou(self.matrix)],
+            "iou": [*map(_number, iou(self.matrix))],
             "pixels": self.matrix.sum(1).tolist(),
         }
         if self.broken is not None:
@@ -49,6 +69,10 @@ class Scores:
         return found
 
 
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
 def score(
     predict: Callable[[Image.Image], Pixels],
     dataset: Dataset,
@@ -56,9 +80,10 @@ def score(
     watch: Callable[[], None],
     skip_broken: bool = False,
     *,
+    boundary: bool = False,
     done: Callable[[], None] = lambda: None,
 ) -> Scores:
-    """Predict the images at ``indices`` and count.
+    """Predict the images at ``indices`` and count; with ``boundary`` also the pixels near outlines.
 
     ``watch`` is called before each image and regularly while waiting for it; it may raise to stop. ``done`` is called
     after each image.
@@ -88,6 +113,8 @@ def score(
         matrix = confusion(torch.from_numpy(prediction), torch.from_numpy(label.copy()), classes).numpy()
         scores.matrix += matrix
         scores.per_image[name] = class_counts(matrix)
+        if boundary:
+            scores.boundaries[name] = boundary_counts(prediction, label, classes)
         if looks is not None:
             found = np.bincount(looks[prediction == label], minlength=len(names) + 1)
             scores.looks += np.stack([found, np.bincount(looks.ravel(), minlength=len(names) + 1)], axis=1)[1:]
