@@ -155,7 +155,7 @@ def write_lab_evaluation(folder: RunFolder, config: Config, *, level: float, ste
             total += matrix
         iou = (np.diagonal(total) / (total.sum(0) + total.sum(1) - np.diagonal(total))).tolist()
         entry = {"step": step, "miou": float(np.mean(iou)), "iou": iou, "pixels": total.sum(1).tolist()}
-        entries.append({**entry, "per_image": per_image})
+        entries.append({**entry, "confusion": total.tolist(), "per_image": per_image})
     path = folder.path / f"evaluation-test-none-{'+'.join(map(str, steps))}.json"
     path.write_text(json.dumps({"checkpoints": entries}), encoding="utf-8")
     return path

@@ -56,8 +56,7 @@ class Selection:
         if "pixels" in summary:
             found["pixels"] = [summary["pixels"][place] for place in places]
         if "per_image" in summary:
-            counts = summary["per_image"]
-            found["per_image"] = ImageCounts(counts.names, counts.counts[:, :, places])
+            found["per_image"] = summary["per_image"].only_classes(places)
         return found
 
     @staticmethod

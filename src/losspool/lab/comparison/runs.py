@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from losspool.segmentation.base import UserError, read_json, say
 from losspool.segmentation.config import Config, load_config
 from losspool.segmentation.data import ClassInfo
-from losspool.segmentation.prediction import COUNTS, iou_of_counts, mean_of_present
+from losspool.segmentation.prediction import BOUNDARY_COUNTS, COUNTS, iou_of_counts, mean_of_present
 from losspool.segmentation.runs import RunFolder, read_metrics
 
 VALIDATION = "validation"
@@ -32,27 +32,32 @@ class ImageCounts:
     names: tuple[str, ...]
     counts: NDArray[np.int64]
     """(N, 3, C): hits, labelled pixels and predicted pixels of each class."""
+    boundary: NDArray[np.int64] | None = None
+    """The same near outlines; None in evaluations of earlier versions."""
 
     @classmethod
     def of(cls, lines: Any, classes: int) -> ImageCounts:
         """Parse an evaluation's ``per_image``. Raises a ValueError unless it holds counts of ``classes`` classes."""
         try:
             names = tuple(line["image"] for line in lines)
-            counts = np.array([[line[kind] for kind in COUNTS] for line in lines])
-        except (TypeError, KeyError) as error:
+            near = BOUNDARY_COUNTS[0] in lines[0]
+            counts = [_counts(lines, kinds, classes) for kinds in ((COUNTS, BOUNDARY_COUNTS) if near else (COUNTS,))]
+        except (TypeError, KeyError, IndexError) as error:
             raise ValueError(f"not counts of images: {error!r}") from None
-        valid = np.issubdtype(counts.dtype, np.integer) and counts.shape == (len(names), len(COUNTS), classes)
-        if not valid or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-            raise ValueError("not counts of these classes on images with distinct names")
-        hits, labelled, predicted = counts.transpose(1, 0, 2)
-        if (hits < 0).any() or (hits > labelled).any() or (hits > predicted).any():
-            raise ValueError("more hits than pixels")
-        return cls(names, counts)
+        if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+            raise ValueError("not counts of images with distinct names")
+        return cls(names, *counts)
 
     def only(self, pattern: str) -> ImageCounts:
         """Keep the images whose names match a pattern such as ``Seq05VD*``."""
         places = [place for place, name in enumerate(self.names) if fnmatchcase(name, pattern)]
-        return ImageCounts(tuple(self.names[place] for place in places), self.counts[places])
+        boundary = None if self.boundary is None else self.boundary[places]
+        return ImageCounts(tuple(self.names[place] for place in places), self.counts[places], boundary)
+
+    def only_classes(self, places: Sequence[int]) -> ImageCounts:
+        """Keep the classes at these places."""
+        boundary = None if self.boundary is None else self.boundary[:, :, places]
+        return ImageCounts(self.names, self.counts[:, :, places], boundary)
 
     def summary(self) -> Summary:
         """Scores over all these images, in the form of an evaluation."""
@@ -67,6 +72,17 @@ class ImageCounts:
     def labelled_as(self, other: ImageCounts) -> bool:
         """Whether both count the same images with the same labels."""
         return self.names == other.names and np.array_equal(self.counts[:, 1], other.counts[:, 1])
+
+
+def _counts(lines: Any, kinds: Sequence[str], classes: int) -> NDArray[np.int64]:
+    """(N, 3, C): the counts under these keys. Raises a ValueError unless they are counts of ``classes`` classes."""
+    counts = np.array([[line[kind] for kind in kinds] for line in lines])
+    if not np.issubdtype(counts.dtype, np.integer) or counts.shape != (len(lines), len(kinds), classes):
+        raise ValueError("not counts of these classes")
+    hits, labelled, predicted = counts.transpose(1, 0, 2)
+    if (hits < 0).any() or (hits > labelled).any() or (hits > predicted).any():
+        raise ValueError("more hits than pixels")
+    return counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +149,8 @@ class Run:
             if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
                 raise UserError(f"{path}: has a checkpoint without step")
             _check_scores(path, entry, len(self.classes))
+            if "confusion" in entry:
+                entry["confusion"] = _matrix(path, entry, len(self.classes))
             if "per_image" in entry:  # older evaluations have none
                 try:
                     entry["per_image"] = ImageCounts.of(entry["per_image"], len(self.classes))
@@ -194,6 +212,16 @@ def _check_scores(path: Path, summary: Summary, classes: int) -> None:
     valid = isinstance(summary.get("miou"), float) and isinstance(ious, list) and len(ious) == classes
     if not valid or not all(iou is None or isinstance(iou, float) for iou in ious or ()):
         raise UserError(f"{path}: the scores of step {summary['step']} do not fit the run's classes")
+
+
+def _matrix(path: Path, summary: Summary, classes: int) -> NDArray[np.int64]:
+    try:
+        matrix = np.array(summary["confusion"])
+    except ValueError:  # rows of different lengths
+        matrix = np.empty(0)
+    if matrix.shape != (classes, classes) or not np.issubdtype(matrix.dtype, np.integer) or (matrix < 0).any():
+        raise UserError(f"{path}: the confusion matrix of step {summary['step']} does not fit the run's classes")
+    return matrix
 
 
 def _list(path: Path, content: dict[str, Any], key: str) -> list[Any]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 
 from losspool.lab.comparison.bootstrap import ImageIntervals, Interval, image_intervals
@@ -16,7 +17,7 @@ from losspool.lab.comparison.comparison import Comparison, compare
 from losspool.lab.comparison.runs import VALIDATION, ImageCounts, Run, find_runs
 from losspool.lab.comparison.variants import Variant
 from losspool.segmentation.base import UserError, say
-from losspool.segmentation.prediction import Spread
+from losspool.segmentation.prediction import METRICS, Spread, class_metrics, mean_of_present, shares_of_labels
 
 CONFIDENCE = 0.95
 
@@ -83,7 +84,7 @@ class Statistics:
             rows = list(self.classes_by_seed(variant).values())
         else:
             rows = [summary["iou"] for summary in self.comparison.summaries(variant.runs[0])]
-        return [Spread.of(values) if (values := _present(column)) else None for column in zip(*rows, strict=True)]
+        return _spreads(rows)
 
     def best(self, variants: Sequence[Variant]) -> Variant:
         """The variant with the highest mIoU; among equals the first."""
@@ -129,6 +130,30 @@ class Statistics:
         summaries = self.comparison.summaries(run)
         counted = all("per_image" in summary for summary in summaries)
         return [summary["per_image"] for summary in summaries] if counted else []
+
+    def metrics(self, variant: Variant) -> dict[str, list[Spread | None]]:
+        """Scores beside the IoU, by the keys of ``METRICS``: of each class, then their mean. Spreads are as of the IoU.
+
+        Empty unless all runs counted single images.
+        """
+        counted = {run.seed: self._image_counts(run) for run in variant.runs}
+        if not all(counted.values()):
+            return {}
+        rows = [[_metric_rows(counts) for counts in run] for run in counted.values()]
+        names = [name for name in METRICS if all(name in each for run in rows for each in run)]
+        # Over seeds, each of them a mean over its checkpoints; with one seed over its checkpoints.
+        units = rows if len(rows) > 1 else [[each] for each in rows[0]]
+        return {name: _spreads([_column_means([each[name] for each in unit]) for unit in units]) for name in names}
+
+    def confusion(self, variant: Variant) -> NDArray[np.float64] | None:
+        """(C, C): what each class's pixels were predicted as, as shares; over all seeds and checkpoints.
+
+        None unless the scores are of everything, and all of them have the matrix.
+        """
+        summaries = [summary for run in variant.runs for summary in self.comparison.summaries(run)]
+        if not self.comparison.selection.everything or not all("confusion" in summary for summary in summaries):
+            return None
+        return shares_of_labels(np.sum([summary["confusion"] for summary in summaries], axis=0))
 
     def curve(self, variant: Variant) -> dict[int, float]:
         """The mIoU of validation during training, mean over seeds, at the steps that all seeds have."""
@@ -176,6 +201,21 @@ def read_statistics(
     for failure in comparison.failures:
         say(f"left out, because it failed: {failure}")
     return Statistics(comparison)
+
+
+def _metric_rows(counts: ImageCounts) -> dict[str, list[float]]:
+    """Scores of one checkpoint by name: of each class, then their mean; NaN where there is none."""
+    found = class_metrics(counts.counts, counts.boundary)
+    return {name: [*scores.tolist(), mean_of_present(scores)] for name, scores in found.items()}
+
+
+def _column_means(rows: Sequence[Sequence[float]]) -> list[float | None]:
+    columns = ([value for value in column if not np.isnan(value)] for column in zip(*rows, strict=True))
+    return [_mean(values) if values else None for values in columns]
+
+
+def _spreads(rows: Sequence[Sequence[float | None]]) -> list[Spread | None]:
+    return [Spread.of(values) if (values := _present(column)) else None for column in zip(*rows, strict=True)]
 
 
 def _present(values: Sequence[float | None]) -> list[float]:

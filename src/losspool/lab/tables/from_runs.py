@@ -12,6 +12,7 @@ from losspool.lab.tables.notes import image_notes, run_notes, score_notes, score
 from losspool.lab.tables.questions import convergence_table, look_table, worst_table
 from losspool.lab.tables.table import Cell, Table, interval, number, percent, points, text
 from losspool.segmentation.base import UserError
+from losspool.segmentation.prediction import METRICS
 
 INTERVAL = f"{100 * CONFIDENCE:g} % interval"
 OVER_IMAGES = f"{INTERVAL} over images"
@@ -125,6 +126,46 @@ def classes(statistics: Statistics) -> Table:
     return Table("classes", "Classes: IoU in %", ["Method", *names, "Mean"], rows, notes, frozenset(rules - {0}))
 
 
+def metrics(statistics: Statistics) -> Table | None:
+    """Scores beside the IoU: a row per variant and score, a column per class."""
+    comparison = statistics.comparison
+    rows: list[list[Cell]] = []
+    rules = set()
+    for name, words in METRICS.items():
+        found = {variant.label: statistics.metrics(variant).get(name) for variant in comparison.variants}
+        rules.add(len(rows))
+        for label, scores in found.items():
+            if scores is not None:
+                rows += paper.class_rows(f"{words}, {label}", scores)
+    if not rows:
+        return None
+    names = [info.name for info in comparison.classes]
+    notes = [*score_notes(statistics), "Scores per image are means over the images that have the class."]
+    return Table(
+        "metrics", "Other scores in %", ["Score", *names, "Mean"], rows, notes, frozenset(rules - {0, len(rows)})
+    )
+
+
+def confusion(statistics: Statistics) -> Table | None:
+    """What the pixels of each class were predicted as: a row per variant and label, a column per prediction."""
+    comparison = statistics.comparison
+    names = [info.name for info in comparison.classes]
+    rows: list[list[Cell]] = []
+    rules = set()
+    for variant in comparison.variants:
+        shares = statistics.confusion(variant)
+        rules.add(len(rows))
+        for name, row in zip(names, [] if shares is None else shares.tolist(), strict=False):
+            rows.append(
+                [text(f"{variant.label}: {name}"), *(percent(None if share != share else share) for share in row)]
+            )
+    if not rows:
+        return None
+    title = "Confusion: what the pixels of a class were predicted as, in % of them"
+    notes = [score_source(comparison)]
+    return Table("confusion", title, ["Label", *names], rows, notes, frozenset(rules - {0, len(rows)}))
+
+
 class Kind(NamedTuple):
     """A kind of table: how it is made, and why it may not be."""
 
@@ -137,6 +178,10 @@ KINDS = {
     "sensitivity": Kind(sensitivity, "no method has variants that differ in exactly one setting"),
     "methods": Kind(methods),
     "classes": Kind(classes),
+    "metrics": Kind(metrics, "their scores are not of single images; name an evaluation with --scores"),
+    "confusion": Kind(
+        confusion, "their scores have no confusion matrix, or are of some images or classes only; name an evaluation"
+    ),
     "worst": Kind(worst_table, "there is only the baseline"),
     "convergence": Kind(
         convergence_table, "there is only the baseline, or --images is set: training scores them all together"
