@@ -36,7 +36,7 @@ def evaluate(
     opened = TrainedRun.open(run, trust or ())
     settings = changed(opened.config.evaluate, tiling=tiling, scales=scales, flip=flip)
     steps = opened.steps(checkpoint)
-    found = evaluate_run(opened, steps, split or opened.config.data.val, settings)
+    found = evaluate_run(opened, steps, opened.split(split), settings)
     report_evaluation(opened.folder, found, confusion)
 
 
@@ -91,16 +91,25 @@ def train(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Settings such as method=lmp loss.p=1.5 train.steps=500.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/<recipe>-<method>-<seed>).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/<data>-<method>-<seed>).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run, or start it if it does not exist.")] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default: all cores).")] = None,
 ) -> None:
     """Train a network."""
+    import torch
+
     from losspool.segmentation.base import Interrupted, say
     from losspool.segmentation.config import load_config
+    from losspool.segmentation.runs import run_name
     from losspool.segmentation.training import Trainer
 
     config = load_config(recipe, overrides or [])
-    folder = out or Path("runs") / f"{config.recipe}-{config.method}-{config.seed}"
+    folder = out or Path("runs") / run_name(config)
+    earlier = Path("runs") / f"{config.recipe}-{config.method}-{config.seed}"  # its name in version 0.1
+    if out is None and resume and not folder.exists() and earlier.exists():
+        folder = earlier
+    if threads is not None:
+        torch.set_num_threads(threads)
     trainer = Trainer(config, folder, resume=resume)
     try:
         trainer.run()
@@ -108,7 +117,10 @@ def train(
         if trainer.main:
             several = trainer.fabric.world_size > 1
             start = ["torchrun", "…", "-m", "losspool"] if several else ["losspool"]  # torchrun's options are unknown
-            words = [shlex.quote(str(word)) for word in (recipe, *(overrides or []), "--out", folder, "--resume")]
+            more = ["--threads", threads] if threads is not None else []
+            words = [
+                shlex.quote(str(word)) for word in (recipe, *(overrides or []), "--out", folder, "--resume", *more)
+            ]
             say(f"stopped at step {trainer.state.step}; resume with: {' '.join([*start, 'train', *words])}")
         raise typer.Exit(128 + stopped.signal) from None
     if trainer.main:

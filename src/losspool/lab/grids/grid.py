@@ -264,6 +264,8 @@ def _planned_evaluation(path: Path, config: Config, wanted: Mapping[str, Any]) -
     flip, tiling, split = wanted.get("flip"), wanted.get("tiling"), wanted.get("split", config.data.val)
     if flip is not None and not isinstance(flip, bool):
         raise UserError(f"{path}: evaluate: flip must be true or false, got {flip!r}")
+    if split is None:
+        raise UserError(f"{path}: evaluate: name a split, because data.val is null")
     for key, value in (("tiling", tiling), ("split", split)):
         if value is not None and not isinstance(value, str):
             raise UserError(f"{path}: evaluate: {key} must be text, got {value!r}")

@@ -158,7 +158,7 @@ def page_data(statistics: Statistics) -> PageData:
     data = configs[0].data
     return {
         "title": _title(configs[0].recipe, [variant["label"] for variant in variants]),
-        "dataset": f"{data.name}/{data.val}" if comparison.source == VALIDATION else data.name,
+        "dataset": f"{data.title}/{data.val}" if comparison.source == VALIDATION else data.title,
         "recipes": _distinct(config.recipe for config in configs),
         "model": _distinct(config.model.name for config in configs),
         "source": comparison.source,

@@ -25,7 +25,7 @@ def score_source(comparison: Comparison) -> str:
     steps = steps if comparison.steps else "the checkpoints that were evaluated of each run"
     where = "validation in training" if comparison.source == VALIDATION else f"evaluation {comparison.source}"
     images = "" if comparison.selection.images is None else f", images {comparison.selection.images}"
-    return f"{comparison.baseline.config.data.name}, {where}{images}{scored_classes(comparison)}, {steps}."
+    return f"{comparison.baseline.config.data.title}, {where}{images}{scored_classes(comparison)}, {steps}."
 
 
 def scored_classes(comparison: Comparison) -> str:

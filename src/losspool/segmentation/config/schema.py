@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import field
 from typing import Annotated, Any, Literal, get_args
 
@@ -95,8 +96,8 @@ class DataConfig:
     """Data folder (not needed for streets)."""
     train: str = "train"
     """The split to train on."""
-    val: str = "val"
-    """The split to validate on."""
+    val: str | None = "val"
+    """The split to validate on; null trains without validation."""
     zoom: Positive = 1.0
     """Image scale: 0.5 halves the resolution. Scores are computed at label resolution."""
     crop: tuple[Count, Count] = (256, 256)
@@ -131,6 +132,13 @@ class DataConfig:
     streets_train: Count = 1000
     """Number of generated training scenes."""
 
+    @property
+    def title(self) -> str:
+        """The data's name for people: that of the folder for ``folder`` data, else ``name`` without its package."""
+        if self.name == "folder" and self.root is not None:
+            return os.path.basename(os.path.abspath(os.path.expanduser(self.root))) or self.name
+        return self.name.rpartition(".")[2]
+
     def open(self, split: str) -> Dataset:
         """A split of the data."""
         options = dataset_kind(self.name).options(self, split)
@@ -149,7 +157,8 @@ class ModelConfig:
     name: Annotated[str, NameIn(MODELS, PACKAGES)] = "deeplabv2_mobilenetv2"
     """A built-in model, another package's such as smp:Unet, or the import path of a callable; see docs/models.md."""
     weights: str | None = None
-    """A file of pretrained weights: torchvision's or deeplab-pytorch's key names."""
+    """Pretrained weights: a file with torchvision's or deeplab-pytorch's key names, or a run or checkpoint of losspool
+    to fine-tune; its head is new if the number of classes differs."""
     output_stride: Literal[8, 16, 32] | None = None
     """Output stride of a built-in model's backbone (default: 8 for DeepLabV2, 16 for DeepLabV3+, 32 for FPN)."""
     batch_norm: BatchNormMode | None = None
@@ -183,7 +192,7 @@ class TrainConfig:
     """The optimisation, and what is written on the way."""
 
     steps: Count = 1000
-    """Updates of the weights."""
+    """Updates of the weights. May be raised when a run is resumed: the schedule is then that of the new number."""
     batch: Count = 4
     """Crops per update, process and micro-batch."""
     accumulate: Count = 1

@@ -6,7 +6,7 @@ from losspool.segmentation.models.network import ALIGN_CORNERS, covered, enlarge
 from losspool.segmentation.models.packages import PACKAGES, TrainingOutput
 from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
 from losspool.segmentation.models.pretrained import pretrained_weights
-from losspool.segmentation.models.registry import Model, build_from_spec, build_model
+from losspool.segmentation.models.registry import Model, build_fine_tuned, build_from_spec, build_model
 from losspool.segmentation.models.spec import MODELS, ModelSpec, default_output_stride
 from losspool.segmentation.models.unet import BUILD as UNET
 from losspool.segmentation.models.weights import LoadReport, read_weights
@@ -25,6 +25,7 @@ __all__ = [
     "ModelSpec",
     "Preprocessing",
     "TrainingOutput",
+    "build_fine_tuned",
     "build_from_spec",
     "build_model",
     "covered",

@@ -21,9 +21,11 @@ from losspool.segmentation.models.spec import MODELS, ModelSpec, default_output_
 from losspool.segmentation.models.weights import (
     Layout,
     LoadReport,
+    State,
     load_backbone,
     load_deeplab_pytorch,
     load_strictly,
+    load_trained,
     read_weights,
     recognise,
 )
@@ -152,6 +154,29 @@ def build_model(
         return replace(model, report=load_backbone(model.module, state, weights))
     assert isinstance(model.module, DeepLabV2)
     return replace(model, report=load_deeplab_pytorch(model.module, state, weights))
+
+
+def build_fine_tuned(
+    trained: ModelSpec,
+    state: State,
+    path: str | Path,
+    num_classes: int,
+    *,
+    output_stride: int | None = None,
+    batch_norm: BatchNormMode | None = None,
+) -> Model:
+    """Build the network of a checkpoint for ``num_classes`` classes, with the checkpoint's weights.
+
+    Preprocessing is the checkpoint's, and so is BatchNorm unless ``batch_norm`` says otherwise.
+    """
+    spec = replace(
+        trained,
+        num_classes=num_classes,
+        output_stride=output_stride if trained.built_in else trained.output_stride,
+        frozen_bn=trained.frozen_bn if batch_norm is None else batch_norm == "frozen",
+    )
+    model = build_from_spec(spec)
+    return replace(model, report=load_trained(model.module, state, path, trained.num_classes, num_classes))
 
 
 def build_from_spec(spec: ModelSpec) -> Model:

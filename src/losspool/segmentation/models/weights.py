@@ -135,6 +135,22 @@ def load_deeplab_pytorch(model: DeepLabV2, state: State, path: str | Path) -> Lo
     return LoadReport(str(path), "deeplab-pytorch", len(kept), dropped, fresh, reason)
 
 
+def load_trained(module: nn.Module, state: State, path: str | Path, before: int, classes: int) -> LoadReport:
+    """Load the weights of a network of the same architecture for ``before`` classes into one for ``classes``.
+
+    Tensors that have an entry per class stay randomly initialised if the numbers differ.
+    """
+    own = module.state_dict()
+    fresh = tuple(
+        key
+        for key, value in state.items()
+        if key in own and (value.shape[:1], own[key].shape[:1]) == ((before,), (classes,)) and before != classes
+    )
+    load_strictly(module, {**state, **{key: own[key] for key in fresh}}, path)
+    reason = f"the file has {before} classes, the model {classes}"
+    return LoadReport(str(path), "losspool", len(state) - len(fresh), (), fresh, reason)
+
+
 def deeplab_pytorch_key(key: str) -> str:
     """Return deeplab-pytorch's name for one of our keys.
 

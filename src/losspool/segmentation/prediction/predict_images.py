@@ -77,11 +77,11 @@ def predict_run(
     trained, data = run.load_one(checkpoint), run.config.data
     kinds = parse_formats(formats or ["palette", "overlay"], trained.classes, weights)
     if source is None:
-        sources = sources_of_split(run.dataset(split or data.val, trained.classes), names or [], weights)
+        sources = sources_of_split(run.dataset(run.split(split), trained.classes), names or [], weights)
     else:
         sources = sources_of_files(source, out, data.reading)
         if weights:
-            splits = [split] if split else [data.val, data.train]
+            splits = [split] if split else [each for each in (data.val, data.train) if each is not None]
             sources = with_labels(sources, [run.dataset(each, trained.classes) for each in splits])
     predict = trained.predictor(settings)
     weigh = weigher_of(run, predict, trained.step) if weights else None

@@ -60,6 +60,12 @@ class TrainedRun:
         """Parse ``last``, ``best`` or steps such as ``500,1000``; see :func:`chosen_steps`."""
         return chosen_steps(self.folder, wanted)
 
+    def split(self, wanted: str | None) -> str:
+        """The named split, or else the run's validation split."""
+        if wanted is None and self.config.data.val is None:
+            raise UserError(f"{self.folder.path}: the run has no validation split (data.val is null); pass --split")
+        return wanted or str(self.config.data.val)
+
     def dataset(self, split: str, classes: tuple[ClassInfo, ...] | None = None) -> Dataset:
         """Open a split of the run's data. Raises ``UserError`` if its classes differ from the network's ``classes``."""
         check_trusted(self.folder.config, "dataset", self.config.data.name, self.trusted)

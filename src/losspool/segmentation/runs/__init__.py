@@ -17,6 +17,9 @@ from losspool.segmentation.runs.folder import (
     check_unsaved,
     chosen_steps,
     flat,
+    never_stepped,
+    own_checkpoint,
+    run_name,
     write_config,
 )
 from losspool.segmentation.runs.lock import RunLock
@@ -45,10 +48,13 @@ __all__ = [
     "described",
     "fitting",
     "flat",
+    "never_stepped",
     "newest_checkpoint",
+    "own_checkpoint",
     "prune",
     "read_checkpoint",
     "read_metrics",
+    "run_name",
     "source_commit",
     "status",
     "steps_in",

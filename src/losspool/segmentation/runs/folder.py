@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from losspool.segmentation.base import PARTIAL, UserError, read_yaml, replacing
-from losspool.segmentation.config import Config, dump_config, load_config
-from losspool.segmentation.runs.checkpoints import steps_in
+from losspool.segmentation.base import PARTIAL, UserError, read_json, read_yaml, replacing
+from losspool.segmentation.config import RECIPES, Config, dump_config, load_config
+from losspool.segmentation.runs.checkpoints import DamagedError, checkpoint_path, read_checkpoint, steps_in
 from losspool.segmentation.runs.lock import LOCK
 from losspool.segmentation.runs.run_log import read_metrics, status
 
@@ -62,6 +63,21 @@ def chosen_steps(folder: RunFolder, wanted: str) -> list[int]:
     return steps
 
 
+def own_checkpoint(path: str) -> tuple[Path, dict[str, Any]] | None:
+    """The checkpoint at ``path``, or the newest one of the run there; None if it is neither."""
+    found = Path(os.path.expanduser(path))
+    if os.path.isdir(found):  # unlike pathlib's, does not raise if the name is too long
+        (step,) = chosen_steps(RunFolder(found), "last")
+        found = checkpoint_path(found / "checkpoints", step)
+        return found, read_checkpoint(found)
+    if found.suffix != ".pt" or not os.path.isfile(found):
+        return None
+    try:
+        return found, read_checkpoint(found)
+    except DamagedError:  # another package's file
+        return None
+
+
 def _best_step(folder: RunFolder, newest: int) -> int | None:
     """Step of the best validation up to the newest checkpoint. The first one wins a tie, as in training."""
     scored = {
@@ -73,6 +89,19 @@ def _best_step(folder: RunFolder, newest: int) -> int | None:
     return max(known, key=lambda step: known[step]) if known else None
 
 
+def run_name(config: Config) -> str:
+    """``peanut-lmp-0``: data, recipe, method and seed.
+
+    The recipe is left out where it says nothing: if it is called like the data, or ``recipe``, or comes with the
+    package and is used on other data.
+    """
+    data = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in config.data.title).lstrip(".")
+    known = {data, "recipe", *RECIPES.files}
+    return "-".join(
+        [data or "data", *([] if config.recipe in known else [config.recipe]), config.method, str(config.seed)]
+    )
+
+
 FREE_TO_CHANGE = {
     "data.root",
     "data.cache",
@@ -82,25 +111,38 @@ FREE_TO_CHANGE = {
     "model.weights",
     "train.keep_last",
     "train.keep_steps",
+    "train.checkpoint_every",
+    "train.log_every",
+    "train.previews",
     "train.tensorboard",
 }
 """Settings that may differ when a run is resumed. None of them changes the numbers of the remaining steps."""
 
 
 def check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
-    """Check that the folder is free, or holds a run with this config that is to be resumed."""
+    """Check that the folder is free, or holds a run with this config that is to be resumed.
+
+    A run that ended before its first step blocks nothing: it may start again, with other settings too.
+    """
     if folder.path.exists() and not folder.path.is_dir():
         raise UserError(f"{folder.path}: a file is in the way of the run's folder")
-    if folder.config.exists():
+    if folder.config.exists() and not never_stepped(folder):
         if not resume:
             raise UserError(f"{folder.path}: the run exists; pass --resume to resume it, or another folder with --out")
         # Before its first checkpoint the run starts over, so the initial weights matter.
         free = FREE_TO_CHANGE if steps_in(folder.checkpoints) else FREE_TO_CHANGE - {"model.weights"}
         stored, wanted = (flat(each) for each in (load_config(folder.config), as_begun(config, folder)))
         for key in wanted:
+            if key == "train.steps" and stored[key] < wanted[key]:
+                continue
             if key not in free and stored.get(key) != wanted[key]:
-                raise UserError(f"{folder.path}: its {key} is {stored.get(key)!r}, the command says {wanted[key]!r}")
-    elif folder.path.is_dir() and any(_is_content(path) for path in folder.path.iterdir()):
+                hint = "; it may be raised, but not lowered" if key == "train.steps" else ""
+                raise UserError(
+                    f"{folder.path}: its {key} is {stored.get(key)!r}, the command says {wanted[key]!r}{hint}"
+                )
+    elif (
+        not folder.config.exists() and folder.path.is_dir() and any(_is_content(path) for path in folder.path.iterdir())
+    ):
         raise UserError(f"{folder.path}: the folder holds other files; pass another one with --out")
 
 
@@ -115,6 +157,18 @@ def as_begun(config: Config, folder: RunFolder) -> Config:
     intensity = stored.intensity if config.data.intensity == "auto" else config.data.intensity
     exif = config.data.exif if "exif" in stated else stored.exif
     return replace(config, data=replace(config.data, intensity=intensity, exif=exif))
+
+
+def never_stepped(folder: RunFolder) -> bool:
+    """Whether a run began here, and ended without a step that was logged or saved."""
+    checkpoints = folder.checkpoints
+    saved = checkpoints.is_symlink() or (checkpoints.exists() and (not checkpoints.is_dir() or steps_in(checkpoints)))
+    if saved or read_metrics(folder.metrics):
+        return False
+    try:
+        return not read_json(folder.description).get("step")
+    except UserError:
+        return False
 
 
 def _is_content(path: Path) -> bool:

@@ -30,13 +30,18 @@ def _by_decay(group: dict[str, Any], decay: float) -> list[dict[str, Any]]:
 
 
 def set_rates(optimizer: Any, config: TrainConfig, step: int) -> None:
-    """Set the learning rates of a step: linear warm-up, then polynomial or cosine decay to zero."""
+    """Set the learning rates of a step."""
+    factor = rate_factor(config, step)
+    for group in optimizer.param_groups:
+        group["lr"] = config.lr * (config.head_factor if group["name"] == "head" else 1.0) * factor
+
+
+def rate_factor(config: TrainConfig, step: int) -> float:
+    """The learning rate of a step relative to ``train.lr``: linear warm-up, then polynomial or cosine decay to zero."""
     warm = min((step + 1) / config.warmup, 1.0) if config.warmup else 1.0
     done = step / config.steps
     decay = (1 - done) ** config.power if config.schedule == "poly" else (1 + math.cos(math.pi * done)) / 2
-    factor = warm * decay
-    for group in optimizer.param_groups:
-        group["lr"] = config.lr * (config.head_factor if group["name"] == "head" else 1.0) * factor
+    return warm * decay
 
 
 def clip_gradients(fabric: Fabric, network: Any, optimizer: Any, config: TrainConfig) -> Tensor:

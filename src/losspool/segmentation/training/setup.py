@@ -10,18 +10,20 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from losspool.segmentation.base import UserError, sweep
-from losspool.segmentation.config import Config
+from losspool.segmentation.base import BrokenFileError, UserError, sweep
+from losspool.segmentation.config import Config, ModelConfig
 from losspool.segmentation.data import ClassIndex, ClassInfo, Dataset, FileDataset, Skip, check_classes, class_index
 from losspool.segmentation.losses import Criterion
-from losspool.segmentation.models import Model, ModelSpec, build_from_spec, build_model
+from losspool.segmentation.models import Model, ModelSpec, build_fine_tuned, build_from_spec, build_model
 from losspool.segmentation.runs import (
     RunFolder,
     RunLock,
     check_folder,
     check_unsaved,
     fitting,
+    never_stepped,
     newest_checkpoint,
+    own_checkpoint,
     write_config,
 )
 from losspool.segmentation.training.loader import check_prefetch
@@ -37,7 +39,8 @@ class Setup:
     config: Config
     """With the range of intensities that was found."""
     data: Dataset
-    val_data: Dataset
+    val_data: Dataset | None
+    """None without validation."""
     sampler: CropSampler
     model: Model
     index: ClassIndex
@@ -55,7 +58,7 @@ def build_setup(
     data = config.data.open(config.data.train)
     if isinstance(data, FileDataset) and data.reading != config.data.reading:
         config = replace(config, data=replace(config.data, intensity=data.reading.intensity))
-    val_data = config.data.open(config.data.val)
+    val_data = _validation_data(config)
     with fabric.rank_zero_first(local=True):  # one rank builds it, the others read the cache
         index = class_index(data, Path(config.data.cache) if config.data.cache else None, broken)
     sampler = CropSampler(index, config.sampling, config.seed)
@@ -76,7 +79,8 @@ def claim_and_read(
 ) -> dict[str, Any] | None:
     """Read the checkpoint to resume from. Raises ``UserError`` if the folder does not fit the config."""
     begun = folder.config.exists()
-    if begun and resume and fabric.global_rank == 0:  # before reading, so that nobody writes a newer one
+    again = resume or (begun and never_stepped(folder))
+    if begun and again and fabric.global_rank == 0:  # before reading, so that nobody writes a newer one
         lock.claim()
     fabric.barrier()
     check_folder(folder, config, resume)
@@ -114,9 +118,34 @@ def _stored_model(folder: RunFolder, config: Config, data: Dataset, stored: dict
     return build_from_spec(spec)
 
 
+def _fine_tuned(config: ModelConfig, path: Path, content: dict[str, Any], classes: int) -> Model:
+    """Build the model from another run's checkpoint: its averaged weights, if it has any."""
+    with fitting(path, "its own model"):
+        spec, state = ModelSpec.from_dict(content["spec"]), {**content["model"], **content.get("averaged", {})}
+    if spec.name != config.name:
+        raise UserError(f"{path}: model.weights is of the model {spec.name}, model.name is {config.name}")
+    return build_fine_tuned(
+        spec, state, path, classes, output_stride=config.output_stride, batch_norm=config.batch_norm
+    )
+
+
+def _validation_data(config: Config) -> Dataset | None:
+    if config.data.val is None:
+        return None
+    try:
+        return config.data.open(config.data.val)
+    except BrokenFileError:
+        raise
+    except UserError as error:
+        raise UserError(f"{error}; data.val=null trains without validation") from None
+
+
 def _fresh_model(config: Config, data: Dataset) -> Model:
     """Build the model from the run's seed, with the weights named in the config."""
     torch.manual_seed(config.seed)
+    trained = None if config.model.weights is None else own_checkpoint(config.model.weights)
+    if trained is not None:
+        return _fine_tuned(config.model, *trained, len(data.classes))
     return build_model(
         config.model.name,
         len(data.classes),

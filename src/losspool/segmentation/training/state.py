@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from losspool.segmentation.config import TrainConfig
+from losspool.segmentation.config import Config, TrainConfig
 
 
 @dataclass
@@ -26,6 +26,8 @@ class State:
     files."""
     skipped: int = 0
     """Number of crops that were replaced because their image is broken."""
+    raised: list[list[int]] | None = None
+    """Each time ``train.steps`` was raised: at which step, from which number, to which. None if never."""
 
     def check(self, steps: int) -> None:
         """Raise ValueError for a value that no run of ``steps`` steps can have written."""
@@ -43,15 +45,15 @@ class State:
         """The fields as stored in a checkpoint."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
-    def complete(self, train: TrainConfig) -> bool:
-        return self.step == train.steps and not self.validation_due(train)
+    def complete(self, config: Config) -> bool:
+        return self.step == config.train.steps and not self.validation_due(config)
 
     def log_due(self, train: TrainConfig) -> bool:
         return self.step % train.log_every == 0 or self.step == train.steps
 
-    def validation_due(self, train: TrainConfig) -> bool:
-        due = self.step % train.validate_every == 0 or self.step == train.steps
-        return due and self.step > self.validated
+    def validation_due(self, config: Config) -> bool:
+        due = self.step % config.train.validate_every == 0 or self.step == config.train.steps
+        return config.data.val is not None and due and self.step > self.validated
 
     def checkpoint_due(self, train: TrainConfig) -> bool:
         is_best = self.best is not None and self.best["step"] == self.step

@@ -6,23 +6,24 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import fields
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from losspool.segmentation import runs
-from losspool.segmentation.base import BrokenFileError, Interrupt, Interrupted, UserError, progress_bar, say
-from losspool.segmentation.config import Config, dump_config
+from losspool.segmentation.base import BrokenFileError, Interrupt, Interrupted, UserError, console, parse_yaml, say
+from losspool.segmentation.config import Config, TrainConfig, dump_config
 from losspool.segmentation.data import WarnOnce
 from losspool.segmentation.models import TrainingOutput
 from losspool.segmentation.training.averaging import AveragedWeights
 from losspool.segmentation.training.device import Stopwatch, host_waits
 from losspool.segmentation.training.loader import Batch, draws_ahead, training_batches
-from losspool.segmentation.training.optimization import clip_gradients, set_rates
+from losspool.segmentation.training.optimization import clip_gradients, rate_factor, set_rates
 from losspool.segmentation.training.processes import any_rank, gathered, host_group, join
+from losspool.segmentation.training.progress import class_line, cores_hint, shown_progress
 from losspool.segmentation.training.setup import begin, build_setup, claim_and_read
 from losspool.segmentation.training.state import State
 from losspool.segmentation.training.step_stats import StepStats, step_stats
@@ -51,10 +52,13 @@ class Trainer:
             self.data, self.sampler, self.model = setup.data, setup.sampler, setup.model
             self.criterion, self.network, self.optimizer = setup.criterion, setup.network, setup.optimizer
             self.averaged = AveragedWeights(self.model.module, config.train.ema)
-            self.previews = Previews(self.folder.previews, setup.val_data, config.train.previews, broken)
-            self.validation = Validation(
-                self.fabric, config, self.model, setup.val_data, self.previews, setup.index, self._warn_all
-            )
+            self.validation: Validation | None = None
+            if setup.val_data is not None:
+                count, goes_on = config.train.previews, stored is not None
+                previews = Previews(self.folder.previews, setup.val_data, count, broken, goes_on=goes_on)
+                self.validation = Validation(
+                    self.fabric, config, self.model, setup.val_data, previews, setup.index, self._warn_all
+                )
             self.window = StepStats.zeros(len(self.data.classes))
             if stored is not None:
                 self._restore(stored)
@@ -73,27 +77,30 @@ class Trainer:
         """Train to the end. If a signal stops the run early, save its state and raise :class:`Interrupted`."""
         state, train = self.state, self.config.train
         with self._lock:
-            if state.complete(train) and runs.status(self.folder.description) == "finished":
+            if state.complete(self.config) and runs.status(self.folder.description) == "finished":
                 return
+            alone_on_cpu = self.fabric.world_size == 1 and self.fabric.device.type == "cpu"
+            if alone_on_cpu and (hint := cores_hint(torch.get_num_threads())):
+                say(hint)
             with (
                 Interrupt() as interrupt,
                 self._run_json(),
-                self._progress() as show,
+                shown_progress(train.steps, state.step, self.main) as show,
                 closing(training_batches(self.config, self.fabric, self.data, self.sampler, state.step)) as batches,
             ):
-                if self.main and state.step == 0:
-                    self.previews.write_sources(self._watch(interrupt))
+                if self.main and self.validation is not None:
+                    self.validation.previews.write_sources(self._watch(interrupt))
                 began = time.perf_counter() - state.seconds
                 try:
-                    while not state.complete(train):
-                        if not state.validation_due(train):
+                    while not state.complete(self.config):
+                        if not state.validation_due(self.config):
                             stop = self._step(batches, interrupt)
                             state.seconds = time.perf_counter() - began
                             if state.log_due(train):
                                 show(self._log())
                             if stop:
                                 raise Interrupted(interrupt.signal or signal.SIGTERM)  # None if another rank got it
-                        if state.validation_due(train):
+                        if state.validation_due(self.config):
                             self._validate_or_save(interrupt)
                             state.seconds = time.perf_counter() - began
                         if state.checkpoint_due(train):
@@ -194,6 +201,7 @@ class Trainer:
 
     def _validate(self, watch: Callable[[], None]) -> None:
         began, state = time.perf_counter(), self.state
+        assert self.validation is not None  # else none is due
         with self.averaged.in_network():
             summary = self.validation(state.step, watch)
         took = round(time.perf_counter() - began, 3)
@@ -204,6 +212,8 @@ class Trainer:
         if self.main:
             best = f"best {state.best['miou']:.4f} at step {state.best['step']}"
             say(f"step {state.step}: val mIoU {summary['miou']:.4f}, {best}")
+            if console.is_terminal:
+                say(class_line([info.name for info in self.data.classes], summary["iou"]))
 
     def _save(self) -> None:
         """Write a checkpoint of this step. All ranks hold the same state; rank 0 writes it.
@@ -247,8 +257,22 @@ class Trainer:
             self.window.values[: len(stored["window"])] = stored["window"]
             self.state = State(*(stored.get(each.name, each.default) for each in fields(State)))
             self.state.check(self.config.train.steps)
+            before = replace(self.config.train, steps=parse_yaml(stored["config"])["train"]["steps"])
         if self.main:
             say(f"resumed at step {self.state.step} of {self.config.train.steps}")
+        if before.steps < self.config.train.steps:
+            self._raise_steps(before)
+
+    def _raise_steps(self, before: TrainConfig) -> None:
+        """Note that the run has more steps now, and what this does to the learning rate."""
+        step, train = self.state.step, self.config.train
+        self.state.raised = [*(self.state.raised or []), [step, before.steps, train.steps]]
+        rates = [train.lr * rate_factor(each, step) for each in (before, train)]
+        if self.main:
+            say(
+                f"train.steps is raised from {before.steps} to {train.steps}: from here on the rate follows the "
+                f"{train.schedule} schedule of {train.steps} steps, at {rates[1]:.3g} instead of {rates[0]:.3g}"
+            )
 
     def _next(self, batches: Iterator[Batch]) -> list[Batch]:
         """Load all micro-batches of a step before computing any. If loading fails, save the steps before."""
@@ -294,21 +318,10 @@ class Trainer:
 
         def end() -> dict[str, Any]:
             skipped = {"skipped": self.state.skipped} if self.config.data.skip_broken else {}
-            return {"step": self.state.step, "best": self.state.best, **skipped}
+            raised = {"raised": self.state.raised} if self.state.raised else {}
+            return {"step": self.state.step, "best": self.state.best, **skipped, **raised}
 
         return runs.described(self.folder.description, about, end)
-
-    @contextmanager
-    def _progress(self) -> Iterator[Callable[[dict[str, Any]], None]]:
-        """Show a progress bar. Yields a function that displays a line of metrics beside it."""
-        with progress_bar() as bar:
-            task = bar.add_task("training", total=self.config.train.steps, completed=self.state.step, visible=self.main)
-
-            def show(entry: dict[str, Any]) -> None:
-                text = f"loss {entry['loss']:.4f}, train mIoU {entry['miou']:.3f}"
-                bar.update(task, completed=entry["step"], description=text)
-
-            yield show
 
     def _no_sync(self, enabled: bool) -> Any:
         """Reduce gradients across ranks only with the last micro-batch."""

@@ -72,24 +72,39 @@ WEIGHT_UNIT = 25.5
 class Previews:
     """Previews of ``count`` images spread over a split. Files are numbered, because image names are untrusted.
 
-    With ``broken``, a broken image is reported to it and gets no previews; without it, it is an error.
+    With ``broken``, a broken image is reported to it and gets no previews; without it, it is an error. A run that
+    ``goes_on`` keeps the images that it has, and their numbers, if their count changes.
     """
 
-    def __init__(self, folder: Path, dataset: Dataset, count: int, broken: Skip | None = None) -> None:
+    def __init__(
+        self, folder: Path, dataset: Dataset, count: int, broken: Skip | None = None, *, goes_on: bool = False
+    ) -> None:
         self._folder, self._dataset, self._broken = folder, dataset, broken
         places = np.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().astype(int)
-        self._indices = sorted(set(places.tolist()))
+        self._written = self._read_names() if goes_on else []
+        known = {name: index for index, name in enumerate(dataset.names)}
+        kept = [known[name] for name in self._written] if known.keys() >= set(self._written) else []
+        self._indices = [*kept, *sorted(set(places.tolist()) - set(kept))][:count]
+
+    def _read_names(self) -> list[str]:
+        try:
+            names = json.loads((self._folder / "names.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return []
+        return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
 
     def write_sources(self, watch: Callable[[], None] = lambda: None) -> None:
-        """Write the images, their labels, and names.json, which maps each number to an image.
+        """Write the images, their labels, and names.json, which maps each number to an image, unless they are there.
 
         ``watch`` is called while waiting for an image, and may raise to stop.
         """
+        names = [self._dataset.names[index] for index in self._indices]
+        if names == self._written[: len(names)] and self._written:
+            return
         for number, _, image, label in self._pairs(watch):
             save_png(image, self._folder / f"{number:02d}-image.png")
             save_png(palette_image(label.copy(), self._dataset.classes), self._folder / f"{number:02d}-label.png")
         with replacing(self._folder / "names.json") as partial:
-            names = [self._dataset.names[index] for index in self._indices]
             write_json(partial, json.dumps(names, ensure_ascii=False, indent=1))
 
     def write(self, step: int, weigh: Weigher, watch: Callable[[], None] = lambda: None) -> None:
