@@ -24,6 +24,7 @@ app.command("evaluate")(commands.evaluate)
 app.command("predict")(commands.predict)
 app.command("export")(commands.export)
 app.command("plan")(commands.plan)
+app.command("config")(commands.config)
 
 recipes_app = typer.Typer(add_completion=False, invoke_without_command=True, callback=commands.recipes)
 recipes_app.command("show")(commands.show_recipe)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -45,7 +47,10 @@ def predict(
     out: Annotated[Path, typer.Option(help="Output folder.")],
     source: Annotated[Path | None, typer.Argument(help="Image, or folder to search for images.")] = None,
     formats: Annotated[
-        list[str] | None, typer.Option("--format", help="Write index, palette, overlay or cityscapes; comma-separated.")
+        list[str] | None, typer.Option("--format", help="Write index, ids, palette, overlay or cityscapes, by commas.")
+    ] = None,
+    ids: Annotated[
+        bool | None, typer.Option("--ids/--no-ids", help="Write your own label values (default: for folder data).")
     ] = None,
     weights: Annotated[bool, typer.Option("--weights", help="Also write loss-weight maps.")] = False,
     split: Annotated[str | None, typer.Option(help="Predict images of this split of the run's data.")] = None,
@@ -62,7 +67,7 @@ def predict(
     opened = TrainedRun.open(run, trust or ())
     settings = changed(opened.config.evaluate, tiling=tiling, scales=scales, flip=flip)
     whole = predict_run(
-        opened, checkpoint, settings, out, formats, source=source, split=split, names=name, weights=weights
+        opened, checkpoint, settings, out, formats, source=source, split=split, names=name, weights=weights, ids=ids
     )
     raise typer.Exit(0 if whole else 1)
 
@@ -125,6 +130,18 @@ def train(
         raise typer.Exit(128 + stopped.signal) from None
     if trainer.main:
         say(f"finished: {folder}")
+
+
+def config(
+    name: Annotated[str, typer.Argument(help="Section or part of a name, such as train or crop (default: all).")] = "",
+) -> None:
+    """Print every setting of a recipe with its default and meaning."""
+    from losspool.segmentation.config import options
+
+    width = shutil.get_terminal_size().columns
+    for option in options(name):
+        meaning = textwrap.fill(option.meaning, max(width, 40), initial_indent="    ", subsequent_indent="    ")
+        print(f"{option.key}: {option.default}\n{meaning}")
 
 
 def recipes(context: typer.Context) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -15,11 +16,14 @@ from losspool.segmentation.config.schema import Config, DataConfig, LossConfig
 from losspool.segmentation.data import Reading
 from losspool.segmentation.data.cityscapes import LABEL_IDS
 from losspool.segmentation.data.folder import open_folder
-from losspool.segmentation.prediction.pictures import heat_image
+from losspool.segmentation.data.protocol import ClassInfo
+from losspool.segmentation.prediction.pictures import heat_image, overlay_image, palette_image, void_color
 from losspool.segmentation.prediction.sources import Source, sources_of_files
 from losspool.segmentation.prediction.trained_run import TrainedRun
 from losspool.segmentation.prediction.weight_maps import WeightMap, weigher_of
-from small_data import CLASSES, save, write_classes, write_folder
+from losspool.segmentation.runs import read_checkpoint
+from runs_for_tests import train, write_recipe
+from small_data import CLASSES, VOID, save, write_classes, write_folder
 from trained_runs import DEEPLAB, assert_mistake, random_image, small_config, write_run
 
 MODEL = ("--model", "tiny_model.build")
@@ -56,7 +60,7 @@ def test_formats_of_an_image(tmp_path, run, photos, command):
     formats = ("--format", "index,palette", "--format", "overlay")
     code, output, _ = command("predict", run.path, path, "--out", out, *formats, "--tiling", "efficient", *MODEL)
     assert code == 0
-    assert f"1 images predicted: {out}" in output
+    assert f"1 image predicted: {out}" in output
     assert written(out) == {"a b_index.png", "a b_palette.png", "a b_overlay.png"}
     settings = small_config(tmp_path / "data").evaluate
     opened = TrainedRun.open(run.path, ["tiny_model.build"])
@@ -79,8 +83,74 @@ def test_a_folder_keeps_its_paths(tmp_path, run, photos, command):
     assert code == 0
     assert "3 images predicted" in output
     stems = ("a b", "sub/Straße №5", "sub/deep/[x] 'q'")
-    assert written(tmp_path / "out") == {f"{stem}_{kind}.png" for stem in stems for kind in ("palette", "overlay")}
+    kinds = ("ids", "palette", "overlay")
+    assert written(tmp_path / "out") == {f"{stem}_{kind}.png" for stem in stems for kind in kinds}
     assert picture(tmp_path / "out/sub/Straße №5_palette.png").size == (47, 31)
+
+
+IDS = np.array([entry["id"] for entry in CLASSES])
+
+
+@pytest.mark.parametrize("ids", [(0, 2, 7), (0, 300, 65535)])
+def test_ids_are_the_values_of_ones_own_label_files(tmp_path, photos, command, ids):
+    """Written as the run's data define them, or as its checkpoint knows them if the data are gone."""
+    content = [{**entry, "id": value} for entry, value in zip(CLASSES, ids, strict=True)]
+    config = small_config(tmp_path / "data")
+    write_classes(tmp_path / "data", {"classes": content, "ignore": VOID})
+    known = write_run(tmp_path / "new", config, classes=[info.to_dict() for info in config.data.open("train").classes])
+    old = write_run(tmp_path / "old", config)
+    for number, run in enumerate((known, old)):
+        options = ("--out", tmp_path / str(number), "--format", "index", "--ids", *MODEL)
+        assert command("predict", run.path, photos, *options)[0] == 0
+        index, found = (picture(tmp_path / str(number) / f"a b_{kind}.png") for kind in ("index", "ids"))
+        assert (np.array(found) == np.array(ids)[np.array(index)]).all()
+        assert len(np.unique(found)) > 1
+    shutil.rmtree(tmp_path / "data")
+    assert command("predict", known.path, photos, "--out", tmp_path / "gone", "--ids", *MODEL)[0] == 0
+    assert_mistake(
+        command("predict", old.path, photos, "--out", tmp_path / "none", "--ids", *MODEL),
+        "its checkpoint does not hold the label values, and its data cannot be read",
+    )
+    assert command("predict", old.path, photos, "--out", tmp_path / "none", *MODEL)[0] == 0
+    assert "a b_ids.png" not in written(tmp_path / "none")
+
+
+def test_a_training_keeps_the_ids(tmp_path):
+    train(write_recipe(tmp_path, steps=1), tmp_path / "run")
+    stored = read_checkpoint(tmp_path / "run/checkpoints/step-0000001.pt")["classes"]
+    assert [entry["id"] for entry in stored] == IDS.tolist()
+
+
+def test_photos_are_predicted_upright(tmp_path, run, command):
+    """A phone stores a portrait as a landscape with the orientation 6: turn it by 90 degrees."""
+    upright = Image.fromarray(random_image(40, 24, seed=5))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    upright.save(tmp_path / "plain.png")
+    upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "phone.png", exif=exif)
+    for name in ("plain", "phone"):
+        assert command("predict", run.path, tmp_path / f"{name}.png", "--out", tmp_path / "out", *MODEL)[0] == 0
+    for kind in ("ids", "overlay"):
+        files = [(tmp_path / f"out/{name}_{kind}.png").read_bytes() for name in ("plain", "phone")]
+        assert files[0] == files[1]
+    assert picture(tmp_path / "out/phone_ids.png").size == (24, 40)
+
+
+def test_a_black_background_leaves_the_image_bright():
+    classes = [ClassInfo("background", (0, 0, 0)), ClassInfo("weed", (255, 0, 0))]
+    image, labels = random_image(4, 6, seed=1), np.array([[0, 1] * 3] * 4, np.uint8)
+    found = np.array(overlay_image(Image.fromarray(image), labels, classes))
+    assert (found[labels == 0] == image[labels == 0]).all()
+    assert np.abs(found[labels == 1] - (image[labels == 1] / 2 + [127.5, 0, 0])).max() <= 1
+
+
+def test_void_is_never_the_colour_of_a_class():
+    names = [ClassInfo("a", (9, 9, 9)), ClassInfo("b", (224, 224, 192)), ClassInfo("c", (255, 0, 0))]
+    assert void_color(names[2:]) == (0, 0, 0)
+    assert void_color([names[0], names[2]]) == (224, 224, 192)
+    assert void_color(names) == (255, 255, 255)
+    picture = palette_image(np.array([[0, 1, 2, 255]], np.uint8), names).convert("RGB")
+    assert len(np.unique(np.array(picture).reshape(-1, 3), axis=0)) == 4
 
 
 def test_a_broken_image_does_not_stop_the_others(tmp_path, run, photos, command):
@@ -211,7 +281,7 @@ def test_the_weights_of_lmp(tmp_path, command):
     ways = ([image], ["--split", "val", "--name", "001"], [image, "--split", "val"])
     for number, source in enumerate(ways):
         out = tmp_path / f"out {number}"
-        code, output, _ = command("predict", run.path, *source, "--out", out, "--weights", *MODEL)
+        code, output, _ = command("predict", run.path, *source, "--out", out, "--weights", "--no-ids", *MODEL)
         assert code == 0
         assert written(out) == {f"001_{kind}.png" for kind in ("palette", "overlay", "weights", "weights-overlay")}
         assert f"001: α = {found.alpha:.4g}, {100 * found.saturated:.2f} % of the pixels saturated" in output
@@ -301,7 +371,7 @@ MISTAKES = {
     ("hollow",): "hollow: no images found (.png, .jpg",
     ("photos", "--name", "001"): "either photos, or images of the run's own data",
     ("photos", "--split", "val"): "either photos, or images of the run's own data",
-    ("photos", "--format", "gif"): "a format is one of index, palette, overlay, cityscapes, got 'gif'",
+    ("photos", "--format", "gif"): "a format is one of index, ids, palette, overlay, cityscapes, got 'gif'",
     ("photos", "--format", "cityscapes"): "needs a network of Cityscapes' 19 classes",
     ("photos", "--checkpoint", "5,7"): "there is no checkpoint of step 7",
     ("photos", "--tiling", "wide"): "evaluate.tiling must be one of",

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from losspool.segmentation.base import UserError
-from losspool.segmentation.data import opened
+from losspool.segmentation.data import IGNORE, opened
 
 _NAME = re.compile(r"(\d{2,})-step-(\d{7,})\.png")
 
@@ -53,9 +53,13 @@ def read_picture(path: Path) -> Image.Image:
         return image
 
 
-def read_palette(path: Path) -> Image.Image:
-    """Decode a picture of labels or predictions."""
+def read_palette(path: Path, void: tuple[int, int, int]) -> Image.Image:
+    """Decode a picture of labels or predictions, and give void this colour: version 0.1 always drew it black."""
     image = read_picture(path)
     if image.mode != "P":
         raise UserError(f"{path}: is not a picture of labels with a palette")
+    colors = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)
+    colors = np.concatenate([colors, np.zeros((IGNORE + 1 - len(colors), 3), np.uint8)])
+    colors[IGNORE] = void
+    image.putpalette(colors.ravel().tolist())
     return image

@@ -16,8 +16,7 @@ from losspool.lab.figures import style
 from losspool.lab.figures.scenes import MOST_STEPS, Scene, read_scenes
 from losspool.segmentation.base import plain
 from losspool.segmentation.data import ClassInfo, Pixels
-
-VOID = ClassInfo("void", (0, 0, 0))
+from losspool.segmentation.prediction import void_color
 
 # All lengths in inches. Panels keep the shape of their pictures, so every position is known without a layout engine.
 _WIDTH = 10.0
@@ -94,7 +93,8 @@ def _legend(scenes: Sequence[Scene], classes: Sequence[ClassInfo]) -> list[Class
     """The classes that occur in the pictures, and void if it does."""
     present = frozenset[int]().union(*(scene.present for scene in scenes))
     shown = [info for label, info in enumerate(classes) if label in present]
-    return shown + ([VOID] if any(label >= len(classes) for label in present) else [])
+    void = ClassInfo("void", void_color(classes))
+    return shown + ([void] if any(label >= len(classes) for label in present) else [])
 
 
 def _layout(names: Sequence[str], steps: int, scenes: Sequence[Scene], legend: Sequence[ClassInfo]) -> Layout:

@@ -11,6 +11,7 @@ import numpy as np
 from losspool.lab.comparison import Run, evenly, image_names, predicted_steps, read_palette, read_picture
 from losspool.segmentation.base import UserError
 from losspool.segmentation.data import Pixels
+from losspool.segmentation.prediction import void_color
 
 MOST_IMAGES, MOST_STEPS = 2, 8
 
@@ -73,15 +74,15 @@ def _numbers(folder: Path) -> dict[str, int]:
 
 
 def _scene(runs: Sequence[Run], numbers: Sequence[int], name: str, steps: Sequence[int]) -> Scene:
-    first, number = runs[0].folder.previews, numbers[0]
+    first, number, void = runs[0].folder.previews, numbers[0], void_color(runs[0].classes)
     image = np.asarray(read_picture(first / f"{number:02d}-image.png").convert("RGB"))
     rows = [
-        tuple(_picture(run.folder.previews / f"{own:02d}-step-{step:07d}.png") for step in steps)
+        tuple(_picture(run.folder.previews / f"{own:02d}-step-{step:07d}.png", void) for step in steps)
         for run, own in zip(runs, numbers, strict=True)
     ]
-    return Scene(name, image, _picture(first / f"{number:02d}-label.png"), tuple(rows))
+    return Scene(name, image, _picture(first / f"{number:02d}-label.png", void), tuple(rows))
 
 
-def _picture(path: Path) -> Picture:
-    image = read_palette(path)
+def _picture(path: Path, void: tuple[int, int, int]) -> Picture:
+    image = read_palette(path, void)
     return Picture(np.asarray(image.convert("RGB")), frozenset(np.unique(np.asarray(image)).tolist()))

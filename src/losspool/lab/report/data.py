@@ -11,7 +11,7 @@ import numpy as np
 from losspool.lab.comparison import VALIDATION, Comparison, Difference, Run, Statistics, Variant, format_setting
 from losspool.lab.figures import synthetic_losses
 from losspool.lab.report.pictures import PreviewData, preview_data
-from losspool.segmentation.prediction import Spread
+from losspool.segmentation.prediction import Spread, void_color
 
 POINTS = 1000
 """The most points of a series over training. Cityscapes' 165,000 steps are 16,500 lines."""
@@ -142,6 +142,8 @@ class PageData(TypedDict):
     """Runs without a score, see :class:`losspool.lab.comparison.Comparison`."""
     differences: list[DifferenceData]
     looks: list[str]
+    void: str
+    """The colour of void in the pictures."""
     previews: PreviewData
     losses: list[float]
     """The synthetic losses of Fig. 2."""
@@ -155,7 +157,7 @@ def page_data(statistics: Statistics) -> PageData:
     level = next(reversed(statistics.curve(comparison.baseline).values()), None)
     variants = [_variant(statistics, variant, runs, level) for variant in comparison.variants]
     first_runs = [variant.runs[0] for variant in (comparison.baseline, *comparison.others)]
-    data = configs[0].data
+    data, void = configs[0].data, void_color(runs[0].classes)
     return {
         "title": _title(configs[0].recipe, [variant["label"] for variant in variants]),
         "dataset": f"{data.title}/{data.val}" if comparison.source == VALIDATION else data.title,
@@ -177,7 +179,8 @@ def page_data(statistics: Statistics) -> PageData:
             for key, values in comparison.differences().items()
         ],
         "looks": _distinct(look for variant in variants for look in variant["recall"]),
-        "previews": preview_data([(runs.index(run), run.folder.previews) for run in first_runs]),
+        "void": "#{:02x}{:02x}{:02x}".format(*void),
+        "previews": preview_data([(runs.index(run), run.folder.previews) for run in first_runs], void),
         "losses": synthetic_losses().tolist(),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TypedDict
@@ -68,13 +69,16 @@ class PreviewData(TypedDict):
     scale: ScaleData
 
 
-def preview_data(runs: Sequence[tuple[int, Path]]) -> PreviewData:
-    """Previews of runs, each given by its index and its folder of previews. Runs without any are skipped."""
+def preview_data(runs: Sequence[tuple[int, Path]], void: tuple[int, int, int]) -> PreviewData:
+    """Previews of runs, each given by its index and its folder of previews. Runs without any are skipped.
+
+    ``void`` is the colour of void.
+    """
     found = [(place, folder, _frames(folder)) for place, folder in runs if folder.is_dir()]
     found = [entry for entry in found if entry[2]]
     kept = found[:RUNS]
     grey = max((_brightest(path) for _, folder, frames in kept for path in _weight_files(folder, frames)), default=0)
-    pool, top = _Pool(), max(grey / WEIGHT_UNIT, LEAST_TOP)
+    pool, top = _Pool(void), max(grey / WEIGHT_UNIT, LEAST_TOP)
     shown: list[RunPreviews] = [
         {"run": place, "images": _images(pool, folder, frames, top)} for place, folder, frames in kept
     ]
@@ -92,9 +96,10 @@ def preview_data(runs: Sequence[tuple[int, Path]]) -> PreviewData:
 
 
 class _Pool:
-    """Indices of pictures by their URI."""
+    """Indices of pictures by their URI, and the colour of void in them."""
 
-    def __init__(self) -> None:
+    def __init__(self, void: tuple[int, int, int]) -> None:
+        self.void = void
         self.places: dict[str, int] = {}
 
     def add(self, image: Image.Image, kind: str) -> int:
@@ -163,13 +168,11 @@ def _photo(pool: _Pool, path: Path) -> int | None:
 
 def _classes(pool: _Pool, path: Path) -> int | None:
     """A palette picture, scaled without mixing the colours of classes."""
-    image = _readable(path, read_palette)
+    image = _readable(path, partial(read_palette, void=pool.void))
     if image is None:
         return None
     small = image.resize(_size(image), Image.Resampling.NEAREST)
-    colors = np.zeros((256, 3), np.uint8)
-    palette = np.array(small.getpalette("RGB"), np.uint8).reshape(-1, 3)
-    colors[: len(palette)] = palette
+    colors = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)
     return pool.add(_compact(np.asarray(small), colors), "png")
 
 

@@ -64,7 +64,7 @@
       id: 'preview-opacity', min: 0, max: 100, step: 5, value: 70, format: (value) => `${value} %`,
     }, fade);
     const legend = el('ul', { class: 'legend', 'aria-label': 'Colours of the classes' });
-    report.classLegend(legend, [...classes, { name: 'void', color: '#000000' }]);
+    report.classLegend(legend, [...classes, { name: 'void', color: data.void }]);
     if (previews.left_out) {
       body.append(el('p', { class: 'notes', text:
         `To keep the page small it holds pictures of ${previews.runs.length} runs, the first seed of each of so many variants; ` +

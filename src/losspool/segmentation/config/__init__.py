@@ -1,5 +1,6 @@
 """The settings of a run: their schema, and recipes that state them."""
 
+from losspool.segmentation.config.options import options
 from losspool.segmentation.config.recipes import RECIPES, dump_config, load_config
 from losspool.segmentation.config.schema import (
     METHODS,
@@ -26,4 +27,5 @@ __all__ = [
     "TrainConfig",
     "dump_config",
     "load_config",
+    "options",
 ]

@@ -256,7 +256,7 @@ class Config:
     """A whole run."""
 
     recipe: Annotated[str, AfterValidator(_plain_name)] = "run"
-    """The recipe's name; it names the run's folder."""
+    """The recipe's name, which may be part of the name of the run's folder."""
     method: Method = "lmp"
     """A preset of loss and sampler, see ``METHODS``."""
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED), NUMBER] = 0

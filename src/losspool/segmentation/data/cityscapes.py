@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from losspool.segmentation.data.files import FileDataset, Pair, existing_folder
@@ -30,7 +31,7 @@ _TRAIN_CLASSES = {
     32: ClassInfo("motorcycle", (0, 0, 230)),
     33: ClassInfo("bicycle", (119, 11, 32)),
 }
-CLASSES = tuple(_TRAIN_CLASSES.values())
+CLASSES = tuple(replace(info, id=value) for value, info in _TRAIN_CLASSES.items())
 LABEL_IDS = tuple(_TRAIN_CLASSES)
 """The labelId of each class, as required for submissions."""
 

@@ -128,7 +128,7 @@ def read_classes(path: Path) -> ClassFile:
         _add(path, f"{where}.id", values, _whole(path, f"{where}.id", entry.get("id", label), 65535), label, names)
         color = entry["color"] if "color" in entry else list(free_color([*stated, *colors]))
         _add(path, f"{where}.color", colors, _color(path, f"{where}.color", color), label, names)
-    infos = tuple(ClassInfo(name, color) for name, color in zip(names, colors, strict=True))
+    infos = tuple(ClassInfo(*each) for each in zip(names, colors, values, strict=True))
     if (void := content.get("ignore")) is not None:
         _add(path, "ignore", values, _whole(path, "ignore", void, 65535), IGNORE, names)
     if (color := content.get("ignore_color")) is not None:

@@ -19,9 +19,21 @@ _VIRIDIS = """
 _ANCHORS = np.array([list(bytes.fromhex(color)) for color in _VIRIDIS.split()], np.float64)  # (16, 3)
 
 
+_VOIDS = ((0, 0, 0), (224, 224, 192), (255, 255, 255))
+_DARK = 24
+"""A colour whose channels are all below this looks black."""
+
+
+def void_color(classes: Sequence[ClassInfo]) -> tuple[int, int, int]:
+    """The colour of void: black, or VOC's cream where a class is black, or white where another has that, too."""
+    taken = {info.color for info in classes}
+    black = any(max(color) < _DARK for color in taken)
+    return next((color for color in _VOIDS[black:] if color not in taken), _VOIDS[-1])
+
+
 def palette_image(labels: Pixels, classes: Sequence[ClassInfo]) -> Image.Image:
-    """Labels as a palette image in the classes' colours; void is black."""
-    colors = np.zeros((256, 3), np.uint8)
+    """Labels as a palette image in the classes' colours, and :func:`void_color`."""
+    colors = np.full((256, 3), void_color(classes), np.uint8)
     colors[: len(classes)] = [info.color for info in classes]
     image = Image.fromarray(labels)
     image.putpalette(colors.ravel().tolist())
@@ -33,14 +45,23 @@ def index_image(labels: Pixels) -> Image.Image:
     return Image.fromarray(labels)
 
 
+def ids_image(labels: Pixels, values: Sequence[int]) -> Image.Image:
+    """Labels as the values of the dataset's own label files: 8 bits, or 16 if a value needs them."""
+    return Image.fromarray(np.array(values, np.uint8 if max(values) < 256 else np.uint16)[labels])
+
+
 def cityscapes_image(labels: Pixels) -> Image.Image:
     """Labels of Cityscapes' 19 classes as the label ids that its benchmark expects."""
     return Image.fromarray(np.array(CITYSCAPES_LABEL_IDS, np.uint8)[labels])
 
 
 def overlay_image(image: Image.Image, labels: Pixels, classes: Sequence[ClassInfo]) -> Image.Image:
-    """The class colours, blended half and half with the image."""
-    return Image.blend(image, palette_image(labels, classes).convert("RGB"), 0.5)
+    """The class colours, blended half and half with the image. A black class, usually background, leaves it bright."""
+    blended = Image.blend(image, palette_image(labels, classes).convert("RGB"), 0.5)
+    black = [label for label, info in enumerate(classes) if max(info.color) < _DARK]
+    if black:
+        blended.paste(image, mask=Image.fromarray(np.isin(labels, black)))
+    return blended
 
 
 def heat_image(values: NDArray[np.floating], top: float, void: NDArray[np.bool_]) -> Image.Image:

@@ -16,6 +16,7 @@ from losspool.segmentation.prediction.pictures import (
     cityscapes_image,
     heat_image,
     heat_overlay,
+    ids_image,
     index_image,
     overlay_image,
     palette_image,
@@ -26,7 +27,13 @@ from losspool.segmentation.prediction.sources import Source, sources_of_files, s
 from losspool.segmentation.prediction.trained_run import TrainedRun
 from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap, weigher_of, weight_summary, weight_table
 
-SUFFIXES = {"index": "_index", "palette": "_palette", "overlay": "_overlay", "cityscapes": "_labelIds"}
+SUFFIXES = {
+    "index": "_index",
+    "ids": "_ids",
+    "palette": "_palette",
+    "overlay": "_overlay",
+    "cityscapes": "_labelIds",
+}
 """Suffix of each format's file name. No suffix ends with another, so no two files share a name."""
 _HEAT, _HEAT_OVERLAY = "_weights", "_weights-overlay"
 
@@ -45,6 +52,16 @@ def parse_formats(given: Sequence[str], classes: Sequence[ClassInfo], weights: b
     return formats
 
 
+def label_values(run: TrainedRun, classes: Sequence[ClassInfo]) -> list[int] | None:
+    """The value of each class in the label files of the run's data; None if neither checkpoint nor data have it."""
+    if run.config.data.name == "folder" and any(info.id is None for info in classes):
+        try:  # a checkpoint of version 0.1
+            classes = run.dataset(run.config.data.train, tuple(classes)).classes
+        except UserError:
+            return None
+    return [place if info.id is None else info.id for place, info in enumerate(classes)]
+
+
 def predict_run(
     run: TrainedRun,
     checkpoint: str,
@@ -56,6 +73,7 @@ def predict_run(
     split: str | None = None,
     names: Sequence[str] | None = None,
     weights: bool = False,
+    ids: bool | None = None,
 ) -> bool:
     """``losspool predict``. Returns whether every image could be read.
 
@@ -64,18 +82,26 @@ def predict_run(
         checkpoint: ``last``, ``best`` or a step.
         settings: tiling, scales and flip.
         out: the output folder.
-        formats: keys of ``SUFFIXES`` (default: palette and overlay).
+        formats: keys of ``SUFFIXES`` (default: palette and overlay, and ids of ``folder`` data).
         source: an image or a folder of images (default: images of the run's own data).
         split: split of the run's data (default: validation). With ``source``, the split with its labels.
         names: predict only these images of the split.
         weights: also write loss-weight maps; every image needs a label.
+        ids: also write ids, or leave them out of the default.
     """
     if source is None and split is None and not names:
         raise UserError("pass an image or a folder, or images of the run's own data with --split and --name")
     if source is not None and (names or (split is not None and not weights)):
         raise UserError(f"pass either {source}, or images of the run's own data with --split and --name")
     trained, data = run.load_one(checkpoint), run.config.data
-    kinds = parse_formats(formats or ["palette", "overlay"], trained.classes, weights)
+    values = label_values(run, trained.classes)
+    if ids is None:
+        ids = not formats and data.name == "folder" and values is not None
+    kinds = parse_formats([*(formats or ["palette", "overlay"]), *(["ids"] if ids else [])], trained.classes, weights)
+    if "ids" in kinds and values is None:
+        raise UserError(
+            f"{run.folder.path}: its checkpoint does not hold the label values, and its data cannot be read"
+        )
     if source is None:
         sources = sources_of_split(run.dataset(run.split(split), trained.classes), names or [], weights)
     else:
@@ -91,12 +117,13 @@ def predict_run(
         output.print(plain(weight_summary(name, found)), markup=False, soft_wrap=True)
         output.print(weight_table(found, trained.classes), "")
 
-    faults = predict_images(predict, sources, out, kinds, trained.classes, weigh, show)
+    faults = predict_images(predict, sources, out, kinds, trained.classes, weigh, show, values)
     if faults and len(sources) == 1:
         raise UserError(faults[0])
     for fault in faults:
         say(f"fault: {fault}")
-    output.print(plain(f"{len(sources) - len(faults)} images predicted: {out}"), markup=False, soft_wrap=True)
+    count = len(sources) - len(faults)
+    output.print(plain(f"{count} image{'s' * (count != 1)} predicted: {out}"), markup=False, soft_wrap=True)
     return not faults
 
 
@@ -108,10 +135,12 @@ def predict_images(
     classes: Sequence[ClassInfo],
     weigh: Weigher | None = None,
     show: Callable[[str, WeightMap], None] = lambda name, found: None,
+    values: Sequence[int] | None = None,
 ) -> list[str]:
     """Predict every image and write its files. Returns an error message for each image that cannot be read.
 
-    With ``weigh``, ``show`` is called with the name and the weight map of each image.
+    The format ids needs the classes' ``values``. With ``weigh``, ``show`` is called with the name and the weight map of
+    each image.
     """
     suffixes = [SUFFIXES[name] for name in formats] + ([_HEAT, _HEAT_OVERLAY] if weigh else [])
     _check_targets(sources, out, suffixes)
@@ -128,7 +157,8 @@ def predict_images(
         else:
             labels, found = weigh.with_prediction(image, label, source.seed)
         for name in formats:
-            save_png(_picture(name, image, labels, classes), _target(out, source, SUFFIXES[name]))
+            picture = ids_image(labels, values or ()) if name == "ids" else _picture(name, image, labels, classes)
+            save_png(picture, _target(out, source, SUFFIXES[name]))
         if found is not None:
             heat = heat_image(found.weights, found.top, found.void)
             save_png(heat, _target(out, source, _HEAT))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from reprlib import repr as short  # file contents may be arbitrarily long
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,6 +17,8 @@ Pixels = NDArray[np.uint8]
 
 IGNORE = 255
 """The label of void pixels in decoded labels, whatever value the files use."""
+LARGEST_ID = 65535
+"""The largest value that label files may use."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class ClassInfo:
 
     name: str
     color: tuple[int, int, int]
+    id: int | None = field(default=None, compare=False, repr=False)  # caches of label statistics hash the repr
+    """Its value in label files; None if that is its place among the classes."""
 
     @classmethod
     def of(cls, entry: Any) -> ClassInfo:
@@ -35,11 +39,14 @@ class ClassInfo:
             raise ValueError(f"{short(entry)} is not a class with a name and a colour") from None
         if not all(isinstance(channel, int) and 0 <= channel <= 255 for channel in (red, green, blue)):
             raise ValueError(f"{short(entry['color'])} is not a colour")
-        return cls(str(name), (red, green, blue))
+        value = entry.get("id")
+        if value is not None and (type(value) is not int or not 0 <= value <= LARGEST_ID):
+            raise ValueError(f"{short(value)} is not a label value")
+        return cls(str(name), (red, green, blue), value)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dict that :meth:`of` reads."""
-        return {"name": self.name, "color": list(self.color)}
+        return {"name": self.name, "color": list(self.color), **({} if self.id is None else {"id": self.id})}
 
 
 class Dataset(Protocol):

@@ -1,0 +1,48 @@
+"""Every setting with its default and meaning, for ``losspool config``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+import yaml
+
+from losspool.segmentation.base import UserError
+from losspool.segmentation.config.schema import Config
+
+
+class Option(NamedTuple):
+    """A setting."""
+
+    key: str
+    """Its dotted name, as overrides write it."""
+    default: str
+    """As YAML."""
+    meaning: str
+
+
+def options(wanted: str = "") -> list[Option]:
+    """All settings, or those whose names contain ``wanted``: a section such as train, or a word such as crop."""
+    sections = [each.name for each in fields(Config) if is_dataclass(getattr(Config(), each.name))]
+    part = f"{wanted}." if wanted in sections else wanted
+    found = [option for option in _of(Config()) if part in option.key]
+    if not found:
+        raise UserError(f"no setting has {wanted!r} in its name; the sections are {', '.join(sections)}")
+    return found
+
+
+def _of(section: Any, prefix: str = "") -> Iterator[Option]:
+    described = type(section).__pydantic_fields__
+    for each in fields(section):
+        value, key = getattr(section, each.name), f"{prefix}{each.name}"
+        if is_dataclass(value):
+            yield from _of(value, f"{key}.")
+        else:
+            yield Option(key, _yaml(value), " ".join((described[each.name].description or "").split()))
+
+
+def _yaml(value: Any) -> str:
+    plain = list(value) if isinstance(value, tuple) else value
+    text = yaml.safe_dump(plain, default_flow_style=True, width=1000, allow_unicode=True)
+    return text.removesuffix("...\n").strip()

@@ -1,0 +1,37 @@
+"""``losspool config``: every setting, its default and its meaning."""
+
+import json
+import re
+
+import yaml
+
+from losspool.segmentation.config import Config, options
+from losspool.segmentation.config.json_schema import recipe_schema
+from losspool.segmentation.runs import flat
+from trained_runs import assert_mistake
+
+
+def test_every_setting_has_its_default_and_the_schemas_meaning():
+    found = {option.key: option for option in options()}
+    defaults = flat(Config())
+    assert list(found) == list(defaults)
+    schema = json.loads(recipe_schema())
+    for key, option in found.items():
+        value = yaml.safe_load(option.default)
+        assert (tuple(value) if isinstance(value, list) else value) == defaults[key]
+        *section, name = key.split(".")
+        fields = schema
+        if section:
+            fields = schema["$defs"][schema["properties"][section[0]]["$ref"].rpartition("/")[2]]
+        assert option.meaning == " ".join(fields["properties"][name]["description"].split())
+
+
+def test_the_command(command):
+    code, output, _ = command("config")
+    assert code == 0
+    assert re.search(r"^train\.lr: 0\.01\n    Initial learning rate of the backbone\.$", output, re.MULTILINE)
+    code, output, _ = command("config", "sampling")
+    assert re.findall(r"^(\S+):", output, re.MULTILINE) == [
+        f"sampling.{name}" for name in ("mix", "preference", "decay", "lag")
+    ]
+    assert_mistake(command("config", "learning"), "no setting has 'learning' in its name; the sections are data, model")
