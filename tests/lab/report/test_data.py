@@ -8,6 +8,7 @@ import statistics
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lab_runs import CLASSES, lab_config, statistics_of, write_lab, write_lab_run
@@ -51,6 +52,27 @@ def test_intervals_over_images(tmp_path, data):
     assert lmp["over_images"] == pytest.approx({"low": low, "high": high}, abs=1e-6)
     assert base["over_images"] is None
     assert [variant["over_images"] for variant in data["variants"]] == [None, None]
+
+
+def test_other_scores_are_those_of_the_tables(tmp_path, data):
+    root = write_lab(tmp_path / "runs", seeds=(0, 1), evaluated=(60,), previews=False)
+    found = report(root, source="test").data
+    known = statistics_of(root, source="test")
+    for variant, shown in zip(known.comparison.variants, found["variants"], strict=True):
+        scores = known.metrics(variant)
+        assert list(shown["metrics"]) == list(scores) == [metric["key"] for metric in found["metrics"]]
+        for key, spreads in scores.items():
+            assert shown["metrics"][key] == [{"mean": each.mean, "std": each.std} for each in spreads]
+        assert np.array(shown["confusion"]) == pytest.approx(known.confusion(variant), rel=1e-4)
+    assert data["metrics"] == []  # the validation in training does not count single images
+    assert [(each["metrics"], each["confusion"]) for each in data["variants"]] == [({}, None)] * 2
+
+
+def test_a_black_class_is_told_from_void(tmp_path):
+    classes = (ClassInfo("background", (0, 0, 0)), *CLASSES[1:])
+    for method in ("base", "lmp"):
+        write_lab_run(tmp_path / "runs" / method, lab_config(method), classes=classes)
+    assert report(tmp_path / "runs").data["void"] == "#e0e0c0"
 
 
 def test_classes(lab, data):

@@ -342,6 +342,61 @@ def test_intervals_over_images_stand_beside_those_over_seeds(chromium, tmp_path)
             ends = ", ".join(f"{100 * lmp[key][end]:+.2f}" for end in ("low", "high"))
             assert column(found.page, "scores-table", place) == ["–", f"[{ends}]"]
         assert "resampling the images" in found.page.locator("#scores-notes").inner_text()
+        bars = gain_bars(found.page)
+        for key in ("gain", "over_images"):
+            assert [100 * lmp[key][end] for end in ("low", "high")] in [pytest.approx(bar) for bar in bars]
+        assert len(bars) == 2
+        low, high = gain_axis(found.page)
+        assert low < min(0, *map(min, bars)) <= max(0, *map(max, bars)) < high
+        assert (found.requests, found.complaints) == ([], [])
+
+
+def gain_bars(page):
+    """The ends of every bar that the chart of gains was asked to draw."""
+    traces = page.evaluate("document.querySelector('#gain-chart .plot').data")
+    bars = [(trace["x"][0], trace.get("error_x")) for trace in traces]
+    return [[x - bar["arrayminus"][0], x + bar["array"][0]] for x, bar in bars if bar]
+
+
+def gain_axis(page):
+    return page.evaluate("document.querySelector('#gain-chart .plot').layout.xaxis.range")
+
+
+@pytest.mark.parametrize(("steps", "words"), [((40, 50, 60), "the faint bar is the ±"), ((60,), "it may be chance")])
+def test_a_gain_without_an_interval_does_not_look_certain(chromium, tmp_path, steps, words):
+    root = write_lab(tmp_path / "runs", seeds=(0,), previews=False)
+    path = write_report(statistics_of(root, steps=steps), tmp_path / "report.html")
+    with opened(chromium, path) as found:
+        lmp = found.page.evaluate("JSON.parse(document.getElementById('data').textContent).variants[1]")
+        assert words in found.page.locator("#gain-chart figcaption").inner_text()
+        gain, std = 100 * lmp["gain"]["mean"], lmp["score"]["std"]
+        expected = [] if std is None else [pytest.approx([gain - 100 * std, gain + 100 * std])]
+        assert gain_bars(found.page) == expected
+        low, high = gain_axis(found.page)
+        assert low < 0
+        assert high - low >= 2
+        assert (found.requests, found.complaints) == ([], [])
+
+
+def test_other_scores_and_confusion(chromium, tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(0, 1), evaluated=(60,), previews=False)
+    path = write_report(statistics_of(root, source="test"), tmp_path / "report.html")
+    with opened(chromium, path) as found:
+        page = found.page
+        variants = page.evaluate("JSON.parse(document.getElementById('data').textContent).variants")
+        assert page.locator("#metrics option").all_inner_texts() == [
+            "Dice", "precision", "recall", "IoU per image", "Dice per image",
+        ]  # fmt: skip
+        page.locator("#metrics select").select_option(label="recall")
+        assert column(page, "metrics-table", 1) == [*(info.name for info in CLASSES), "mean"]
+        for place, variant in enumerate(variants, start=2):
+            scores = variant["metrics"]["recall"]
+            shown = [f"{100 * score['mean']:.2f} ± {100 * score['std']:.2f}" for score in scores]
+            assert column(page, "metrics-table", place) == shown
+        page.locator("#confusion select").select_option(label="lmp")
+        for place in range(len(CLASSES)):
+            shown = [f"{100 * row[place]:.1f}" for row in variants[1]["confusion"]]
+            assert column(page, "confusion-table", place + 2) == shown
         assert (found.requests, found.complaints) == ([], [])
 
 

@@ -55,11 +55,33 @@ def test_the_baseline_is_as_fast_as_itself(tmp_path):
     path = tmp_path / "base-s0/metrics.jsonl"
     entries = [json.loads(line) for line in path.read_text().splitlines()]
     end = next(entry["miou"] for entry in entries if (entry["step"], entry["split"]) == (60, "val"))
-    changed = [{**entry, "miou": end} if (entry["step"], entry["split"]) == (30, "val") else entry for entry in entries]
+    changed = [{**entry, "miou": end} if (entry["step"], entry["split"]) == (40, "val") else entry for entry in entries]
     path.write_text("".join(json.dumps(entry) + "\n" for entry in changed))
     found = rows(tables(tmp_path, "convergence")["convergence"])
-    assert (found["base"]["first step"], float(found["base"]["faster than base"])) == ("30", 1)
-    assert float(found["lmp"]["faster than base"]) == pytest.approx(30 / int(found["lmp"]["first step"]))
+    assert (found["base"]["first step"], float(found["base"]["faster than base"])) == ("40", 1)
+    assert float(found["lmp"]["faster than base"]) == pytest.approx(40 / int(found["lmp"]["first step"]))
+
+
+@pytest.mark.parametrize(("every", "factor"), [(10, "2"), (30, "")])
+def test_few_validations_make_no_factor(tmp_path, every, factor):
+    """Of validations at 30 and 60, the first may stand for any step up to 30: that is not twice as fast."""
+    for method, reached in (("base", 60), ("lmp", 30)):
+        folder = write_lab_run(tmp_path / method, lab_config(method), previews=False)
+        entries = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+        kept = [
+            {**entry, "miou": 0.5 if entry["step"] >= reached else 0.1}
+            for entry in entries
+            if entry["split"] == "val" and entry["step"] % every == 0
+        ]
+        spaced = kept if every == 30 else [*kept, {**kept[2], "step": 25, "miou": 0.1}]
+        folder.metrics.write_text(
+            "".join(json.dumps(entry) + "\n" for entry in sorted(spaced, key=lambda e: e["step"]))
+        )
+    table = tables(tmp_path, "convergence", steps=(60,))["convergence"]
+    found = rows(table)
+    assert (found["lmp"]["first step"], found["base"]["faster than base"]) == ("30", "1.0")
+    assert found["lmp"]["faster than base"].removesuffix(".0") == factor
+    assert ("too far apart" in table.notes[-1]) == (factor == "")
 
 
 def test_convergence_that_never_comes(tmp_path):

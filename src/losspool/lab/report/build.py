@@ -26,6 +26,7 @@ SCRIPTS = (
     "compared.js",
     "scores.js",
     "classes.js",
+    "other.js",
     "curves.js",
     "pooling.js",
     "previews.js",

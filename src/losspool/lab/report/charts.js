@@ -118,7 +118,14 @@
     return svg;
   }
 
+  /** From the least to the largest value with some air, at least `least` wide. */
+  function range(values, air, least) {
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const reach = Math.max((high - low) * (0.5 + air), least / 2);
+    return [(low + high) / 2 - reach, (low + high) / 2 + reach];
+  }
+
   const redrawAll = () => charts.forEach((each) => each.draw());
 
-  Object.assign(report, { chart, escape, hover, sample, shorten, title, redrawAll });
+  Object.assign(report, { chart, escape, hover, range, sample, shorten, title, redrawAll });
 })((globalThis.losspoolReport ||= {}));

@@ -2,7 +2,7 @@
 (function (report) {
   'use strict';
 
-  const { byId, NONE, spread, signed, interval, count, hover, escape, shorten, title, look, theme, errorBar } = report;
+  const { byId, NONE, spread, signed, interval, count, hover, escape, range, shorten, title, look, theme, errorBar } = report;
   const SHOWN_AT_FIRST = 5; // more variants in one row of dots are hard to distinguish
 
   /** Places of the variants: the baseline, then the others by their score. */
@@ -150,13 +150,6 @@
         yaxis: { title: title('gain in points of IoU'), zeroline: true, zerolinecolor: theme().soft, range: y },
       },
     };
-  }
-
-  /** From the least to the largest value with some air, at least `least` wide. */
-  function range(values, air, least) {
-    const [low, high] = [Math.min(...values), Math.max(...values)];
-    const reach = Math.max((high - low) * (0.5 + air), least / 2);
-    return [(low + high) / 2 - reach, (low + high) / 2 + reach];
   }
 
   /** Beside which side of its point each name fits without covering another; null where it fits nowhere: hovering shows it. */

@@ -11,7 +11,7 @@ import numpy as np
 from losspool.lab.comparison import VALIDATION, Comparison, Difference, Run, Statistics, Variant, format_setting
 from losspool.lab.figures import synthetic_losses
 from losspool.lab.report.pictures import PreviewData, preview_data
-from losspool.segmentation.prediction import Spread, void_color
+from losspool.segmentation.prediction import METRICS, Spread, void_color
 
 POINTS = 1000
 """The most points of a series over training. Cityscapes' 165,000 steps are 16,500 lines."""
@@ -81,6 +81,10 @@ class VariantData(TypedDict):
     """Of training, mean over seeds."""
     recall: dict[str, Number]
     """Per look; empty where the scores have none."""
+    metrics: dict[str, list[SpreadData | None]]
+    """Scores beside the IoU by key: of each class, then their mean; empty unless single images were counted."""
+    confusion: list[list[Number]] | None
+    """Shares of the label's pixels: a row per label, a column per prediction."""
 
 
 class TrainData(TypedDict):
@@ -116,6 +120,11 @@ class RunData(TypedDict):
     classes: ClassSeries
 
 
+class MetricData(TypedDict):
+    key: str
+    name: str
+
+
 class DifferenceData(TypedDict):
     setting: str
     values: list[str]
@@ -142,6 +151,8 @@ class PageData(TypedDict):
     """Runs without a score, see :class:`losspool.lab.comparison.Comparison`."""
     differences: list[DifferenceData]
     looks: list[str]
+    metrics: list[MetricData]
+    """Those that any variant has."""
     void: str
     """The colour of void in the pictures."""
     previews: PreviewData
@@ -179,6 +190,11 @@ def page_data(statistics: Statistics) -> PageData:
             for key, values in comparison.differences().items()
         ],
         "looks": _distinct(look for variant in variants for look in variant["recall"]),
+        "metrics": [
+            {"key": key, "name": name}
+            for key, name in METRICS.items()
+            if any(key in variant["metrics"] for variant in variants)
+        ],
         "void": "#{:02x}{:02x}{:02x}".format(*void),
         "previews": preview_data([(runs.index(run), run.folder.previews) for run in first_runs], void),
         "losses": synthetic_losses().tolist(),
@@ -203,7 +219,7 @@ def _variant(statistics: Statistics, variant: Variant, runs: Sequence[Run], leve
     baseline = variant is comparison.baseline
     score = statistics.score(variant)
     over = "seeds" if len(variant.runs) > 1 else "checkpoints"
-    curve = statistics.curve(variant)
+    curve, shares = statistics.curve(variant), statistics.confusion(variant)
     images = None if baseline else statistics.image_intervals(variant)
     return {
         "label": variant.label,
@@ -220,6 +236,11 @@ def _variant(statistics: Statistics, variant: Variant, runs: Sequence[Run], leve
         "miou": {"steps": list(curve), "values": list(curve.values())},
         "loss": _mean_loss(variant),
         "recall": dict(statistics.recall(variant)),
+        "metrics": {
+            key: [None if each is None else _spread(each) for each in scores]
+            for key, scores in statistics.metrics(variant).items()
+        },
+        "confusion": None if shares is None else [[_short(share) for share in row] for row in shares.tolist()],
     }
 
 

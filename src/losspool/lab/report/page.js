@@ -8,6 +8,8 @@
   report.showCompared(data);
   report.showScores(data);
   report.showClasses(data);
+  report.showMetrics(data);
+  report.showConfusion(data);
   report.showPixels(data);
   report.showCurves(data);
   report.showSampling(data);

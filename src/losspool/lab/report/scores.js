@@ -2,7 +2,7 @@
 (function (report) {
   'use strict';
 
-  const { el, byId, NONE, spread, signed, percent, interval, count, listed, hover, escape, shorten, title, look, theme } = report;
+  const { el, byId, NONE, spread, signed, percent, interval, count, listed, hover, escape, range, shorten, title, look, theme } = report;
 
   report.showScores = (data) => {
     const { variants } = data;
@@ -66,24 +66,26 @@
       byId('gain-chart').remove();
       return;
     }
+    const kinds = [['seeds', ({ gain }) => gain.low !== null], ['images', ({ over_images: images }) => images]]
+      .filter(([, there]) => shown.some(({ variant }) => there(variant))).map(([name]) => name);
+    const bars = kinds.length === 2 ? ': thick over seeds, thin over images' : kinds.length ? ` over ${kinds[0]}` : '';
+    const faint = ({ score }) => !kinds.length && score.std !== null;
+    const without = shown.some(({ variant }) => faint(variant))
+      ? ', without an interval; the faint bar is the ± of the score' : ', without any interval: it may be chance';
+    const ends = shown.flatMap(({ variant }) => [variant.gain, variant.over_images, faint(variant) ? spreadBar(variant) : null]
+      .flatMap((each) => (each && each.low !== null ? [each.low, each.high] : [])));
     report.chart(byId('gain-chart'), {
-      label: 'Gains in mIoU over the baseline with their 95 % intervals; the numbers are in the table above.',
-      title: 'Gain over the baseline',
+      label: `Gains in mIoU over the baseline${kinds.length ? ' with their 95 % intervals' : ''}; the numbers are in the table above.`,
+      title: `Gain over the baseline${kinds.length ? `, with 95 % intervals${bars}` : without}`,
       build: ({ narrow }) => ({
         height: 90 + 34 * shown.length,
-        traces: shown.map(({ variant, index }, row) => {
-          const { mean, low, high } = variant.gain;
-          const { color, marker } = look(index);
-          return {
-            type: 'scatter', mode: 'markers', x: [100 * mean], y: [row],
-            marker: { color, symbol: marker, size: 11 },
-            error_x: errorBar(low === null ? [null] : [100 * (high - mean)], low === null ? [null] : [100 * (mean - low)], color),
-            hoverinfo: 'text',
-            hovertext: [hover(variant.label, `gain ${signed(mean)}`, `interval ${interval(variant.gain)}`)],
-          };
-        }),
+        traces: shown.flatMap(({ variant, index }, row) => gainTraces(variant, look(index), row, faint(variant))),
         layout: {
-          xaxis: { title: title('points of mIoU'), zeroline: true, zerolinecolor: theme().ink, rangemode: 'tozero' },
+          xaxis: {
+            title: title('points of mIoU'), zeroline: true, zerolinecolor: theme().ink,
+            // Around zero: a small gain beside its wide interval must look small.
+            range: range([0, ...ends, ...shown.map(({ variant }) => variant.gain.mean)].map((value) => 100 * value), 0.06, 2),
+          },
           yaxis: {
             tickvals: shown.map((_, row) => row),
             ticktext: shown.map(({ variant }) => escape(shorten(variant.label, narrow ? 16 : 36))),
@@ -92,6 +94,25 @@
         },
       }),
     });
+  }
+
+  /** The spread that the table prints, around the gain. */
+  const spreadBar = ({ gain, score }) => ({ low: gain.mean - score.std, high: gain.mean + score.std });
+
+  /** The gain with its interval over seeds, and above it a thin one over images; or else its spread, faintly. */
+  function gainTraces(variant, { color, marker }, row, faint) {
+    const { label, gain, over_images: images } = variant;
+    const trace = (each, y, thickness, point) => ({
+      type: 'scatter', mode: 'markers', x: [100 * gain.mean], y: [y], marker: { color, symbol: marker, size: 11, ...point },
+      error_x: errorBar(each.low === null ? [null] : [100 * (each.high - gain.mean)], each.low === null ? [null] : [100 * (gain.mean - each.low)], color, thickness),
+      hoverinfo: 'text',
+      hovertext: [hover(label, `gain ${signed(gain.mean)}`, gain.low === null ? 'no interval over seeds' : `over seeds ${interval(gain)}`,
+        images ? `over images ${interval(images)}` : null)],
+    });
+    const found = [trace(gain, row, 3, {})];
+    if (images) found.unshift(trace(images, row - (gain.low === null ? 0 : 0.22), 1.2, { opacity: 0 }));
+    if (faint) found.unshift({ ...trace(spreadBar(variant), row, 2, {}), opacity: 0.35 });
+    return found;
   }
 
   /** None where nothing has a length: Plotly would draw the caps alone. */

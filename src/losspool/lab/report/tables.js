@@ -9,7 +9,7 @@
    * @param {object} options
    * @param {string} options.caption
    * @param {Array<{text: string, numeric?: boolean}>} options.columns the first one heads the rows
-   * @param {Array<Array<{text: string, sort?: number|string|null, color?: string, faint?: boolean}>>} options.rows
+   * @param {Array<Array<{text: string, sort?: number|string|null, color?: string, faint?: boolean, shade?: number}>>} options.rows; a shade is from 0 to 1
    * @param {boolean} [options.sortable]
    * @param {function} [options.sorted] receives the new order of the rows
    */
@@ -45,7 +45,7 @@
     ]));
   }
 
-  function bodyCell({ text, color, faint }, place, column) {
+  function bodyCell({ text, color, faint, shade }, place, column) {
     const head = place === 0;
     const names = [column.numeric ? 'number' : '', faint ? 'faint' : ''].join(' ').trim();
     const cell = el(head ? 'th' : 'td', { scope: head ? 'row' : null, class: names || null, title: head ? text : null });
@@ -54,6 +54,7 @@
       swatch.style.background = color;
       cell.append(swatch);
     }
+    if (shade) cell.style.background = `rgba(0, 114, 178, ${(0.6 * shade).toFixed(3)})`; // the text stays readable
     cell.append(text);
     return cell;
   }

@@ -9,6 +9,8 @@ from losspool.lab.tables.table import NOTHING, Cell, Table, number, percent, poi
 _WORST = (1, 2, 3, 5, 7, 10, 15)
 RARE = 0.01
 """A class with a smaller share of the pixels counts as rare."""
+RESOLUTION = 0.25
+"""The share of a step by which it may be uncertain for a factor of two steps to be printed."""
 
 
 def worst_table(statistics: Statistics) -> Table | None:
@@ -40,18 +42,29 @@ def convergence_table(statistics: Statistics) -> Table | None:
     end = max(curve)
     # A curve is not monotonic: the baseline may reach this score before its end.
     own = statistics.first_step_at(comparison.baseline, curve[end]) or end  # no step reaches NaN
-    rows = []
+    rows, coarse = [], False
     for variant in comparison.variants:
         step = statistics.first_step_at(variant, curve[end])
         final = list(statistics.curve(variant).values())[-1]
         reached = text(step) if step is not None else Cell("never", "")
-        share = Cell(NOTHING) if step is None else Cell(f"{own / step:.2f} ×", repr(own / step))
+        both = step is not None and _resolved(curve, own) and _resolved(statistics.curve(variant), step)
+        known = both or variant is comparison.baseline
+        share = Cell(f"{own / step:.2f} ×", repr(own / step)) if known and step else Cell(NOTHING)
+        coarse |= step is not None and not known
         rows.append([text(variant.label), percent(final), reached, share])
     base = comparison.baseline.label
     title = f"The step at which a method first reaches the mIoU with which {base} ends, {100 * curve[end]:.2f} %"
     columns = ["Method", "final mIoU", "first step", f"faster than {base}"]
     notes = [f"By the validation in training, mean over seeds{scored_classes(comparison)}; {base} has {end} steps."]
+    if coarse:
+        notes.append("Without a factor where the validations are too far apart to know it.")
     return Table("convergence", title, columns, rows, notes)
+
+
+def _resolved(curve: dict[int, float], step: int) -> bool:
+    """Whether the validation before is near enough: the score was reached at some step between the two."""
+    before = max((each for each in curve if each < step), default=0)
+    return step - before <= RESOLUTION * step
 
 
 def look_table(statistics: Statistics) -> Table | None:
