@@ -157,7 +157,7 @@ def write_lab_evaluation(folder: RunFolder, config: Config, *, level: float, ste
         entry = {"step": step, "miou": float(np.mean(iou)), "iou": iou, "pixels": total.sum(1).tolist()}
         entries.append({**entry, "confusion": total.tolist(), "per_image": per_image})
     path = folder.path / f"evaluation-test-none-{'+'.join(map(str, steps))}.json"
-    path.write_text(json.dumps({"checkpoints": entries}), encoding="utf-8")
+    path.write_text(json.dumps({"video": True, "checkpoints": entries}), encoding="utf-8")
     return path
 
 

@@ -1,6 +1,7 @@
 """Intervals over images, against a slow loop, SciPy's bootstrap, and the truth of data that was made up."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from losspool.lab.comparison import bootstrap, compare, find_runs
 from losspool.lab.comparison.bootstrap import Interval, image_intervals, sequences, strata, tail_share
 from losspool.lab.comparison.runs import ImageCounts
 from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.config.schema import DataConfig
 from plain_bootstrap import LAB_BLOCKS, plain_intervals, plain_scores, plain_tail, stored_counts
 
 
@@ -20,7 +22,12 @@ def made_up(names, classes=3, seed=0, right=0.5):
     labelled = np.random.default_rng(99).poisson(np.geomspace(300, 0.3, classes), (len(names), classes))
     hits = random.binomial(labelled, right)
     predicted = hits + random.poisson(labelled.mean(0) * 0.3, labelled.shape)
-    return ImageCounts(tuple(names), np.stack([hits, labelled, predicted], axis=1))
+    return frames(names, np.stack([hits, labelled, predicted], axis=1))
+
+
+def frames(names, counts=None):
+    """Counts on frames of a video."""
+    return ImageCounts(tuple(names), np.zeros((len(names), 3, 1), int) if counts is None else counts, video=True)
 
 
 def numbered(count, sequence="a_"):
@@ -49,7 +56,7 @@ def test_a_sequence_is_in_the_order_of_its_numbers():
 
 @pytest.mark.parametrize(("images", "lengths"), [(62, [11, 11, 10, 10, 10, 10]), (171, [11, 10]), (101, [11, 10])])
 def test_blocks_are_consecutive_and_about_equal(images, lengths):
-    (blocks,) = strata(numbered(images))
+    (blocks,) = strata(frames(numbered(images)))
     assert [place for block in blocks for place in block] == list(range(images))
     assert len(blocks) == round(images / 10)
     assert [len(block) for block in blocks][: len(lengths)] == lengths
@@ -58,10 +65,32 @@ def test_blocks_are_consecutive_and_about_equal(images, lengths):
 
 def test_short_sequences_are_drawn_from_among_each_other():
     names = [*numbered(3, "a_"), *numbered(20, "b_"), "x", *numbered(14, "c_")]
-    long, short = strata(names)
+    long, short = strata(frames(names))
     assert [len(block) for block in long] == [10, 10]
     assert [len(block) for block in short] == [3, 1, 14]
-    assert strata(["x", "y", "z"]) == [[[0], [1], [2]]]
+    assert strata(frames(["x", "y", "z"])) == [[[0], [1], [2]]]
+
+
+def test_an_image_is_its_own_block_unless_the_data_say_otherwise():
+    """Numbered photos are not frames of a video."""
+    counts = frames(numbered(30))
+    assert strata(replace(counts, video=False)) == [[[place] for place in range(30)]]
+    assert strata(counts) != strata(replace(counts, video=False))
+    patients = ImageCounts(tuple("abcde"), np.zeros((5, 3, 1), int), groups=("p1", "p2", "p1", "p3", "p2"), video=True)
+    assert strata(patients) == [[[0, 2], [1, 4], [3]]]
+
+
+def test_groups_are_drawn_as_wholes():
+    """Ten equal images of a patient say no more than one of them."""
+    single = [replace(made_up([chr(97 + place) for place in range(20)], seed=seed), video=False) for seed in (1, 2)]
+    names = tuple(numbered(200))
+    groups = tuple(name for name in single[0].names for _ in range(10))
+    patients = [ImageCounts(names, np.repeat(each.counts, 10, axis=0), groups=groups) for each in single]
+    wanted, found = (image_intervals([[ours]], [[theirs]], 0.95) for ours, theirs in (single, patients))
+    assert (found.miou, found.blocks, found.drawn) == (wanted.miou, 20, "group")
+    assert (wanted.blocks, wanted.drawn) == (20, "image")
+    few = [replace(each, groups=tuple("abcd"[place % 4] for place in range(200))) for each in patients]
+    assert image_intervals([[few[0]]], [[few[1]]], 0.95).startswith("4 groups cannot be resampled in enough ways")
 
 
 def test_a_slow_loop_finds_the_same():
@@ -130,7 +159,7 @@ def test_frames_that_are_alike_do_not_count_as_many(monkeypatch):
     """In blocks of ten equal frames there are as many independent images as blocks: the interval must say so."""
     single = made_up([chr(97 + place) for place in range(20)], seed=1, right=0.6)
     other = made_up(single.names, seed=2)
-    video = [ImageCounts(tuple(numbered(200)), np.repeat(each.counts, 10, axis=0)) for each in (single, other)]
+    video = [frames(numbered(200), np.repeat(each.counts, 10, axis=0)) for each in (single, other)]
     wanted = image_intervals([[single]], [[other]], 0.95).miou
     assert image_intervals([[video[0]]], [[video[1]]], 0.95).miou == wanted
     monkeypatch.setattr(bootstrap, "BLOCK", 1)
@@ -164,7 +193,7 @@ def test_the_interval_covers_the_truth(stretches, monkeypatch):
         for right in (0.7, 0.6):
             rate = np.clip(right + random.normal(0, 0.1, (stretches, 1)), 0, 1).repeat(10, axis=0)
             hits = random.binomial(labelled, rate)
-            sides.append(ImageCounts(tuple(numbered(10 * stretches)), np.stack([hits, labelled, hits + 20], axis=1)))
+            sides.append(frames(numbered(10 * stretches), np.stack([hits, labelled, hits + 20], axis=1)))
         return sides
 
     def gain(ours, theirs):
@@ -196,8 +225,12 @@ def test_equal_methods_differ_by_nothing():
 def test_too_few_blocks_have_no_interval(images, there):
     """The mean of two blocks is half the time on one side of the truth in both: their span is no 95 % interval."""
     counts = made_up(numbered(images))
-    assert (image_intervals([[counts]], [[counts]], 0.95) is not None) == there
-    sizes = [len(blocks) for blocks in strata(counts.names)]
+    found = image_intervals([[counts]], [[counts]], 0.95)
+    blocks = round(images / 10)
+    why = f"{blocks} block{'s' * (blocks > 1)} of neighbouring images cannot be resampled in enough ways"
+    assert isinstance(found, str) != there
+    assert there or found.startswith(why)
+    sizes = [len(blocks) for blocks in strata(counts)]
     furthest = sizes[0] ** -sizes[0]  # the share of draws that are the best block again and again
     assert (len(sizes), there) == (1, sizes[0] > 1 and plain_tail(sizes[0]) > furthest)
 
@@ -253,6 +286,7 @@ def test_without_the_same_images_there_is_no_interval(tmp_path, change):
     changed(root, change)
     statistics = statistics_of(root, source="test")
     assert statistics.image_intervals(statistics.comparison.others[0]) is None
+    assert "counts of the same images" in statistics.no_image_intervals(statistics.comparison.others[0])
     assert statistics.gain(statistics.comparison.others[0]) is not None
 
 
@@ -260,6 +294,21 @@ def test_validations_have_no_interval_over_images(tmp_path):
     root = write_lab(tmp_path / "runs", seeds=(0,), evaluated=(60,), previews=False)
     statistics = statistics_of(root)
     assert statistics.image_intervals(statistics.comparison.others[0]) is None
+    assert "name an evaluation with --scores" in statistics.no_image_intervals(statistics.comparison.others[0])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "stored", "video"),
+    [("camvid", {}, True), ("cityscapes", {}, True), ("folder", {}, False), ("folder", {"video": True}, True)],
+)
+def test_evaluations_of_version_0_1_are_of_videos_by_their_data(tmp_path, dataset, stored, video):
+    config = lab_config("base", data=DataConfig(dataset, "/data"))
+    path = write_lab_evaluation(write_lab_run(tmp_path / "run", config, previews=False), config, level=0.4)
+    content = json.loads(path.read_text())
+    content.pop("video")
+    path.write_text(json.dumps({**content, **stored}))
+    (run,) = find_runs([tmp_path])
+    assert run.scores("test")[60]["per_image"].video == video
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from losspool.lab.figures import gain
 from losspool.lab.tables import format_table, paper
 from report_parts import Parts, report
 
-KINDS = ("methods", "classes", "worst", "sensitivity")
+KINDS = ("methods", "classes", "metrics", "worst", "sensitivity")
 CHOSEN = ("pole", "rider")
 PLACES = [place for place, info in enumerate(CLASSES) if info.name in CHOSEN]
 
@@ -39,10 +39,10 @@ def everything(root):
 def rewrite(root, change):
     """Every evaluation's checkpoints."""
     for path in root.glob("*/evaluation-*.json"):
-        entries = json.loads(path.read_text())["checkpoints"]
-        for entry in entries:
+        stored = json.loads(path.read_text())
+        for entry in stored["checkpoints"]:
             change(entry)
-        path.write_text(json.dumps({"checkpoints": entries}))
+        path.write_text(json.dumps(stored))
 
 
 def keep_images(beginning):
@@ -65,6 +65,7 @@ def keep_classes(entry):
         for key in {"iou", "pixels", "hits", "labelled", "predicted"} & set(owner):
             owner[key] = [owner[key][place] for place in PLACES]
     entry["miou"] = sum(entry["iou"]) / len(entry["iou"])
+    entry.pop("confusion", None)
 
 
 def forget_classes(root):

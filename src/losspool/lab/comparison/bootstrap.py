@@ -1,6 +1,7 @@
 """Intervals over images: how far a gain would vary on other footage of the same kind, with the same networks.
 
 Images are resampled with replacement. The ends of the interval are quantiles of the gains on the resamples.
+Each image is drawn by itself, unless the data have groups, such as the images of a patient: then groups are drawn.
 Neighbouring frames of a video are alike, so blocks of frames are drawn instead of single frames:
 
 - A sequence is all images whose names are equal up to their last number, in the order of that number.
@@ -56,6 +57,8 @@ class ImageIntervals:
     images: int
     blocks: int
     """The number of blocks that are drawn from."""
+    drawn: str
+    """What a block is: image, group, or block of neighbouring images."""
 
 
 def sequences(names: Sequence[str]) -> dict[str, list[int]]:
@@ -68,8 +71,17 @@ def sequences(names: Sequence[str]) -> dict[str, list[int]]:
     return {sequence: [place for _, place in sorted(images)] for sequence, images in numbered.items()}
 
 
-def strata(names: Sequence[str]) -> list[list[list[int]]]:
+def strata(counts: ImageCounts) -> list[list[list[int]]]:
     """Blocks of image indices, by stratum. Each stratum contributes as many blocks to a resample as it has."""
+    if counts.groups is not None:
+        members: dict[str, list[int]] = {}
+        for place, group in enumerate(counts.groups):
+            members.setdefault(group, []).append(place)
+        return [list(members.values())]
+    return _video_strata(counts.names) if counts.video else [[[place] for place in range(len(counts.names))]]
+
+
+def _video_strata(names: Sequence[str]) -> list[list[list[int]]]:
     found: list[list[list[int]]] = []
     short: list[list[int]] = []
     for images in sequences(names).values():
@@ -83,17 +95,20 @@ def strata(names: Sequence[str]) -> list[list[list[int]]]:
 
 def image_intervals(
     ours: Sequence[Sequence[ImageCounts]], theirs: Sequence[Sequence[ImageCounts]], confidence: float
-) -> ImageIntervals | None:
-    """Intervals of the mean paired gain of ``ours`` over ``theirs``.
+) -> ImageIntervals | str:
+    """Intervals of the mean paired gain of ``ours`` over ``theirs``, or why there are none.
 
-    Both are lists of runs by seed, each with the counts of its scored checkpoints, all on the same images. None where
-    there are too few blocks to draw from.
+    Both are lists of runs by seed, each with the counts of its scored checkpoints, all on the same images.
     """
-    parts = strata(ours[0][0].names)
+    first = ours[0][0]
+    parts = strata(first)
     sizes = [len(blocks) for blocks in parts]
+    kind = "group" if first.groups is not None else "block of neighbouring images" if first.video else "image"
+    if first.video and sum(sizes) == len(first.names):
+        kind = "image"
     tail = tail_share(sizes, confidence)
     if tail is None:
-        return None
+        return f"{_plural(sum(sizes), kind)} cannot be resampled in enough ways; at least 5 are needed"
     drawn = _draws(sizes)
     blocks = [block for stratum in parts for block in stratum]
 
@@ -109,7 +124,14 @@ def image_intervals(
         class_gains.append(our_ious - their_ious)
     miou = _interval(np.mean(gains, axis=0), tail)
     classes = tuple(_interval(gain, tail) for gain in _mean(np.stack(class_gains), 0).T)
-    return None if miou is None else ImageIntervals(miou, classes, len(ours[0][0].names), len(blocks))
+    if miou is None:
+        return "no resample has a labelled pixel"
+    return ImageIntervals(miou, classes, len(first.names), len(blocks), kind)
+
+
+def _plural(count: int, kind: str) -> str:
+    first, _, rest = kind.partition(" ")
+    return f"{count} {first}{'s' * (count != 1)}{' ' * bool(rest)}{rest}"
 
 
 def tail_share(sizes: Sequence[int], confidence: float) -> float | None:

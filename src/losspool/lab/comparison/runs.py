@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,8 @@ from losspool.segmentation.prediction import BOUNDARY_COUNTS, COUNTS, iou_of_cou
 from losspool.segmentation.runs import RunFolder, read_metrics
 
 VALIDATION = "validation"
+VIDEOS = ("camvid", "cityscapes")
+"""Datasets whose images are frames of videos."""
 
 Summary = dict[str, Any]
 """Scores of a checkpoint: ``miou``, ``iou`` and ``pixels`` per class, and whatever else metrics.jsonl or an evaluation
@@ -34,30 +36,38 @@ class ImageCounts:
     """(N, 3, C): hits, labelled pixels and predicted pixels of each class."""
     boundary: NDArray[np.int64] | None = None
     """The same near outlines; None in evaluations of earlier versions."""
+    groups: tuple[str, ...] | None = None
+    """The group of each image, if the data have groups."""
+    video: bool = False
+    """Whether the images are frames, numbered at the end of their names."""
 
     @classmethod
-    def of(cls, lines: Any, classes: int) -> ImageCounts:
+    def of(cls, lines: Any, classes: int, video: bool = False) -> ImageCounts:
         """Parse an evaluation's ``per_image``. Raises a ValueError unless it holds counts of ``classes`` classes."""
         try:
             names = tuple(line["image"] for line in lines)
             near = BOUNDARY_COUNTS[0] in lines[0]
-            counts = [_counts(lines, kinds, classes) for kinds in ((COUNTS, BOUNDARY_COUNTS) if near else (COUNTS,))]
+            counts = _counts(lines, COUNTS, classes)
+            boundary = _counts(lines, BOUNDARY_COUNTS, classes) if near else None
+            groups = tuple(str(line["group"]) for line in lines) if "group" in lines[0] else None
         except (TypeError, KeyError, IndexError) as error:
             raise ValueError(f"not counts of images: {error!r}") from None
         if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
             raise ValueError("not counts of images with distinct names")
-        return cls(names, *counts)
+        return cls(names, counts, boundary, groups, video)
 
     def only(self, pattern: str) -> ImageCounts:
         """Keep the images whose names match a pattern such as ``Seq05VD*``."""
         places = [place for place, name in enumerate(self.names) if fnmatchcase(name, pattern)]
         boundary = None if self.boundary is None else self.boundary[places]
-        return ImageCounts(tuple(self.names[place] for place in places), self.counts[places], boundary)
+        groups = None if self.groups is None else tuple(self.groups[place] for place in places)
+        names = tuple(self.names[place] for place in places)
+        return replace(self, names=names, counts=self.counts[places], boundary=boundary, groups=groups)
 
     def only_classes(self, places: Sequence[int]) -> ImageCounts:
         """Keep the classes at these places."""
         boundary = None if self.boundary is None else self.boundary[:, :, places]
-        return ImageCounts(self.names, self.counts[:, :, places], boundary)
+        return replace(self, counts=self.counts[:, :, places], boundary=boundary)
 
     def summary(self) -> Summary:
         """Scores over all these images, in the form of an evaluation."""
@@ -144,7 +154,10 @@ class Run:
 
     def _evaluation(self, wanted: str) -> dict[int, Summary]:
         path = self.evaluation_file(wanted)
-        entries = _list(path, read_json(path), "checkpoints")
+        content = read_json(path)
+        entries = _list(path, content, "checkpoints")
+        # Evaluations of version 0.1 do not say it.
+        video = content.get("video", self.config.data.name in VIDEOS) is True
         for entry in entries:
             if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
                 raise UserError(f"{path}: has a checkpoint without step")
@@ -153,7 +166,7 @@ class Run:
                 entry["confusion"] = _matrix(path, entry, len(self.classes))
             if "per_image" in entry:  # older evaluations have none
                 try:
-                    entry["per_image"] = ImageCounts.of(entry["per_image"], len(self.classes))
+                    entry["per_image"] = ImageCounts.of(entry["per_image"], len(self.classes), video)
                 except ValueError as error:
                     raise UserError(
                         f"{path}: the counts per image of step {entry['step']} are damaged ({error})"

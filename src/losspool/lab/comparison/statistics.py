@@ -105,25 +105,36 @@ class Statistics:
         return [Difference.of(column(ours, index), column(theirs, index)) for index in places]
 
     def image_intervals(self, variant: Variant) -> ImageIntervals | None:
-        """Intervals of the same gains over images; None unless all runs counted the same images one by one."""
+        """Intervals of the same gains over images; None where :meth:`no_image_intervals` says why."""
+        found = self._bootstrapped(variant)
+        return None if isinstance(found, str) else found
+
+    def no_image_intervals(self, variant: Variant) -> str | None:
+        """Why there are no intervals over images; None if there are."""
+        found = self._bootstrapped(variant)
+        return found if isinstance(found, str) else None
+
+    def _bootstrapped(self, variant: Variant) -> ImageIntervals | str:
         if variant.label not in self._image_intervals:
             self._image_intervals[variant.label] = self._bootstrap(variant)
         return self._image_intervals[variant.label]
 
     @cached_property
-    def _image_intervals(self) -> dict[str, ImageIntervals | None]:
-        """Intervals computed so far, by label."""
+    def _image_intervals(self) -> dict[str, ImageIntervals | str]:
+        """Intervals computed so far, by label, or why there are none."""
         return {}
 
-    def _bootstrap(self, variant: Variant) -> ImageIntervals | None:
+    def _bootstrap(self, variant: Variant) -> ImageIntervals | str:
+        if self.comparison.source == VALIDATION:
+            return "the validation in training does not count single images; name an evaluation with --scores"
         base = {run.seed: run for run in self.comparison.baseline.runs}
         shared = [run for run in variant.runs if run.seed in base]
         ours = [self._image_counts(run) for run in shared]
         theirs = [self._image_counts(base[run.seed]) for run in shared]
-        if not shared or not all(ours) or not all(theirs):
-            return None
-        same = all(counts.labelled_as(ours[0][0]) for run in (*ours, *theirs) for counts in run)
-        return image_intervals(ours, theirs, CONFIDENCE) if same else None
+        same = (counts.labelled_as(ours[0][0]) for run in (*ours, *theirs) for counts in run)
+        if not shared or not all(ours) or not all(theirs) or not all(same):
+            return "the baseline has no run of the same seeds with counts of the same images"
+        return image_intervals(ours, theirs, CONFIDENCE)
 
     def _image_counts(self, run: Run) -> list[ImageCounts]:
         """Counts of the run's checkpoints; empty if one of them has none."""

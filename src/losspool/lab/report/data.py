@@ -71,6 +71,8 @@ class VariantData(TypedDict):
     """None for the baseline, and where no seed is shared with it."""
     over_images: IntervalData | None
     """Of the gain; None unless the same images were counted one by one."""
+    no_images: str | None
+    """Why there is no interval over images; None if there is one, and for the baseline."""
     first_step: int | None
     """The first validation that reaches the baseline's last one."""
     class_scores: list[SpreadData | None]
@@ -230,6 +232,7 @@ def _variant(statistics: Statistics, variant: Variant, runs: Sequence[Run], leve
         "spread_over": None if score.std is None else over,
         "gain": None if baseline else _gain(statistics.gain(variant)),
         "over_images": {"low": images.miou.low, "high": images.miou.high} if images else None,
+        "no_images": None if baseline else statistics.no_image_intervals(variant),
         "first_step": None if level is None else statistics.first_step_at(variant, level),
         "class_scores": [None if each is None else _spread(each) for each in statistics.class_scores(variant)],
         "class_gains": [] if baseline else [_gain(each) for each in statistics.class_gains(variant)],

@@ -48,7 +48,11 @@
       found.push('The interval over seeds is Student’s, of the mean difference between runs of the same seed. It covers retraining.');
     }
     if (others.some((each) => each.over_images)) {
-      found.push('The interval over images covers resampling the images, in blocks of consecutive ones. It does not cover retraining, other places or cameras.');
+      found.push('The interval over images covers resampling the images, those of a group or of a stretch of video together. It does not cover retraining, other places or cameras.');
+    }
+    for (const why of new Set(others.map((each) => each.no_images).filter(Boolean))) {
+      const labels = others.filter((each) => each.no_images === why).map((each) => each.label);
+      found.push(`Without an interval over images, because ${why}${labels.length === others.length ? '' : `: ${listed(labels)}`}.`);
     }
     if (others.some((each) => !each.gain || each.gain.low === null)) {
       found.push('Where the interval over seeds is missing, fewer than two seeds are shared with the baseline: the gain may be chance.');

@@ -54,9 +54,9 @@ def image_notes(statistics: Statistics) -> list[str]:
     over_images = {variant.label: statistics.image_intervals(variant) for variant in others}
     found = next(filter(None, over_images.values()), None)
     if found is None:
-        return []
-    single = found.blocks == found.images
-    drawn = "images" if single else f"blocks of neighbouring images, {found.images / found.blocks:.3g} on average"
+        return _without_image_intervals(statistics)
+    drawn = {"image": "images", "group": "groups of images"}.get(found.drawn, "blocks of neighbouring images")
+    drawn += "" if found.drawn == "image" else f", {found.images / found.blocks:.3g} on average"
     over_seeds = any(gain and gain.interval for gain in map(statistics.gain, others))
     notes = [
         ("The seed interval covers retraining; the" if over_seeds else "The")
@@ -64,9 +64,20 @@ def image_notes(statistics: Statistics) -> list[str]:
         + ("Neither covers" if over_seeds else "It does not cover retraining,")
         + " other places or cameras."
     ]
-    missing = "; ".join(label for label, interval in over_images.items() if interval is None)
-    why = "Without an image interval, because the baseline has no run of the same seeds with counts of the same images"
-    return notes + ([f"{why}: {missing}."] if missing else [])
+    return notes + _without_image_intervals(statistics)
+
+
+def _without_image_intervals(statistics: Statistics) -> list[str]:
+    """Why there are no intervals over images, by reason; which variants lack them, if not all do."""
+    others = statistics.comparison.others
+    missing: dict[str, list[str]] = {}
+    for variant in others:
+        if why := statistics.no_image_intervals(variant):
+            missing.setdefault(why, []).append(variant.label)
+    return [
+        f"Without an image interval, because {why}{'' if len(labels) == len(others) else ': ' + '; '.join(labels)}."
+        for why, labels in missing.items()
+    ]
 
 
 def verdicts(statistics: Statistics) -> list[str]:

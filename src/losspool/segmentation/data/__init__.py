@@ -6,6 +6,7 @@ from losspool.segmentation.data.check_report import report_check
 from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES_CLASSES
 from losspool.segmentation.data.cityscapes import LABEL_IDS as CITYSCAPES_LABEL_IDS
 from losspool.segmentation.data.files import FileDataset, Pair, existing_folder, images_below
+from losspool.segmentation.data.groups import Groups
 from losspool.segmentation.data.images import SUFFIXES, Intensity, Reading, opened, read_image
 from losspool.segmentation.data.import_data import Options as ImportOptions
 from losspool.segmentation.data.indexing import ClassIndex, build_index, class_index
@@ -40,6 +41,7 @@ __all__ = [
     "Dataset",
     "DatasetKind",
     "FileDataset",
+    "Groups",
     "HasLooks",
     "ImportOptions",
     "Intensity",

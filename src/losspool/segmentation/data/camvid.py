@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from losspool.segmentation.data.files import FileDataset, existing_folder, images_below, matched
+from losspool.segmentation.data.groups import Groups
 from losspool.segmentation.data.labels import contiguous
 from losspool.segmentation.data.protocol import ClassInfo
 
@@ -32,4 +33,5 @@ def open_camvid(root: Path, split: str) -> FileDataset:
     """Open a split. Labels are index PNGs with values 0 … 10; 11 is void."""
     images = images_below(existing_folder(root / "images" / split, "the split's folder of images"))
     labels = images_below(existing_folder(root / "labels" / split, "the split's folder of labels"))
-    return FileDataset(f"camvid/{split}", CLASSES, contiguous(len(CLASSES), VOID), *matched(images, labels))
+    decoder, video = contiguous(len(CLASSES), VOID), Groups(video=True)
+    return FileDataset(f"camvid/{split}", CLASSES, decoder, *matched(images, labels), groups=video)

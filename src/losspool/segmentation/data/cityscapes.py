@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from losspool.segmentation.data.files import FileDataset, Pair, existing_folder
+from losspool.segmentation.data.groups import Groups
 from losspool.segmentation.data.labels import LabelDecoder, contiguous
 from losspool.segmentation.data.protocol import IGNORE, ClassInfo, Pixels
 
@@ -71,4 +72,4 @@ def open_cityscapes(root: Path, split: str) -> FileDataset:
         for path in sorted(labels.glob("*/*_gtFine_labelIds.png"))
         if path.relative_to(labels).as_posix().removesuffix("_gtFine_labelIds.png") not in known
     ]
-    return FileDataset(f"cityscapes/{split}", CLASSES, _CityscapesLabels(), pairs, orphans)
+    return FileDataset(f"cityscapes/{split}", CLASSES, _CityscapesLabels(), pairs, orphans, groups=Groups(video=True))

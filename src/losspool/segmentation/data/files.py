@@ -12,6 +12,7 @@ from typing import Protocol
 from PIL import Image
 
 from losspool.segmentation.base import BrokenFileError, UserError
+from losspool.segmentation.data.groups import Groups
 from losspool.segmentation.data.images import SUFFIXES, Reading, read_image, unreadable
 from losspool.segmentation.data.intensity import found_intensity
 from losspool.segmentation.data.labels import LabelDecoder
@@ -46,7 +47,9 @@ class FileDataset:
         decoder: Decoder,
         pairs: Iterable[Pair],
         orphans: Iterable[Path] = (),
+        *,
         intensity: tuple[float, float] | None = None,
+        groups: Groups | None = None,
     ) -> None:
         self.name = name
         self.classes = tuple(classes)
@@ -54,6 +57,8 @@ class FileDataset:
         self.names: Sequence[str] = [pair.name for pair in self.pairs]
         self.orphans = tuple(orphans)
         """Labels without an image."""
+        self.groups = groups or Groups()
+        """Which images belong together."""
         self.decoder = decoder
         self.reading = Reading()
         self._intensity = intensity

@@ -30,11 +30,13 @@ def open_folder(root: Path, split: str) -> FileDataset:
         if isfile(path) and _names_an_image(path, images):
             raise UserError(f"{path}: the split {split!r} is also a folder below {images}; rename one of them")
         pairs, orphans = matched(images_below(images / split), images_below(labels / split))
-        return FileDataset(name, classes.infos, classes.decoder, pairs, orphans, classes.intensity)
-    if not isfile(path):
-        raise UserError(f"{images / split}: no such folder, and no list {path.name} in {root}")
-    pairs = _listed(path, images, labels)
-    return FileDataset(name, classes.infos, classes.decoder, pairs, intensity=classes.intensity)
+    else:
+        if not isfile(path):
+            raise UserError(f"{images / split}: no such folder, and no list {path.name} in {root}")
+        pairs, orphans = _listed(path, images, labels), []
+    return FileDataset(
+        name, classes.infos, classes.decoder, pairs, orphans, intensity=classes.intensity, groups=classes.groups
+    )
 
 
 def _listed(path: Path, images: Path, labels: Path) -> list[Pair]:

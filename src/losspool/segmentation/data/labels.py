@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from losspool.segmentation.base import BrokenFileError, UserError, read_yaml
+from losspool.segmentation.data.groups import Groups, parse_groups
 from losspool.segmentation.data.images import read_values, too_large
 from losspool.segmentation.data.palette import Color, free_color
 from losspool.segmentation.data.protocol import IGNORE, ClassInfo, Pixels
@@ -85,7 +86,7 @@ def _packed(colors: NDArray[np.unsignedinteger]) -> NDArray[np.uint32]:
     return (wide[..., 0] * 256 + wide[..., 1]) * 256 + wide[..., 2]  # (..., 3) -> (...)
 
 
-_FIELDS = {"classes", "ignore", "ignore_color", "intensity"}
+_FIELDS = {"classes", "ignore", "ignore_color", "intensity", "groups"}
 _CLASS_FIELDS = {"name", "id", "color"}
 
 
@@ -95,12 +96,14 @@ class ClassFile:
 
     infos: tuple[ClassInfo, ...]
     decoder: LabelDecoder
+    groups: Groups
     intensity: tuple[float, float] | None = None
     """The values that become black and white in images of more than 8 bits, if the file names them."""
 
 
 def read_classes(path: Path) -> ClassFile:
     """Read ``classes: [{name: weed, id: 2, color: [255, 0, 0]}, …]``, ``ignore: 255``, ``ignore_color``, ``intensity``.
+    ``groups`` names images that belong together, see :func:`parse_groups`.
 
     Label files store the ids (index and palette images) or the colours (colour images). Decoded
     labels are 0, 1, … in the order of the list. A class without an id has its place in the list, one without a colour
@@ -133,7 +136,8 @@ def read_classes(path: Path) -> ClassFile:
         _add(path, "ignore", values, _whole(path, "ignore", void, 65535), IGNORE, names)
     if (color := content.get("ignore_color")) is not None:
         _add(path, "ignore_color", colors, _color(path, "ignore_color", color), IGNORE, names)
-    return ClassFile(infos, LabelDecoder(values, colors), _range(path, content.get("intensity")))
+    groups, intensity = parse_groups(path, content.get("groups")), _range(path, content.get("intensity"))
+    return ClassFile(infos, LabelDecoder(values, colors), groups, intensity)
 
 
 def _range(path: Path, value: Any) -> tuple[float, float] | None:

@@ -17,7 +17,7 @@ from rich.text import Text
 from losspool import __version__
 from losspool.segmentation.base import plain, progress_bar, replacing, write_json
 from losspool.segmentation.config import EvaluateConfig
-from losspool.segmentation.data import WarnOnce, check_classes
+from losspool.segmentation.data import FileDataset, Groups, WarnOnce, check_classes
 from losspool.segmentation.prediction.metrics import METRICS, shares_of_labels
 from losspool.segmentation.prediction.scoring import Scores, score
 from losspool.segmentation.prediction.trained_run import TrainedRun
@@ -60,6 +60,8 @@ class Evaluation:
     zoom: float
     scores: dict[int, Scores]
     """By step."""
+    groups: Groups
+    """Which images belong together."""
     commit: str | None
     """losspool's commit when the evaluation started: the source may change while it runs."""
 
@@ -90,6 +92,7 @@ class Evaluation:
             "split": self.split,
             "images": self.images,
             "classes": list(self.classes),
+            "video": self.groups.video,
             "settings": {**asdict(self.settings), "scales": list(self.settings.scales), "zoom": self.zoom},
             "checkpoints": [
                 {
@@ -97,7 +100,7 @@ class Evaluation:
                     **summary,
                     "metrics": scores.metrics(),
                     "confusion": scores.matrix.tolist(),
-                    "per_image": _per_image(scores),
+                    "per_image": _per_image(scores, self.groups),
                 }
                 for (step, scores), summary in checkpoints
             ],
@@ -125,7 +128,8 @@ def evaluate_run(run: TrainedRun, steps: Iterable[int], split: str, settings: Ev
         for error in found[step].broken or ():
             warn(error)
     names = tuple(info.name for info in dataset.classes)
-    return Evaluation(dataset.name, split, len(dataset), names, settings, config.data.zoom, found, commit)
+    groups = dataset.groups if isinstance(dataset, FileDataset) else Groups()
+    return Evaluation(dataset.name, split, len(dataset), names, settings, config.data.zoom, found, groups, commit)
 
 
 def report_evaluation(folder: RunFolder, evaluation: Evaluation, confusion: bool = False) -> None:
@@ -154,10 +158,14 @@ def write_evaluation(folder: RunFolder, evaluation: Evaluation) -> Path:
     return path
 
 
-def _per_image(scores: Scores) -> list[dict[str, Any]]:
+def _per_image(scores: Scores, groups: Groups) -> list[dict[str, Any]]:
+    names = list(scores.per_image)
+    found = groups.of(names)
+    known = {} if found is None else dict(zip(names, found, strict=True))
     return [
         {
             "image": name,
+            **({"group": known[name]} if known else {}),
             **dict(zip(COUNTS, counts.tolist(), strict=True)),
             **dict(zip(BOUNDARY_COUNTS, scores.boundaries[name].tolist(), strict=True)),
         }

@@ -68,7 +68,7 @@ def class_metrics(
     the images in which a class is labelled or predicted. ``boundary`` counts pixels near outlines alone; without it
     there is no boundary IoU.
     """
-    single = counts.astype(np.float64)
+    single = counts.astype(np.float64, order="C")  # sums of another layout end in other digits
     total = single.sum(0)
     hits, labelled, predicted = total
     found = {

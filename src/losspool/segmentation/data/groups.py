@@ -1,0 +1,65 @@
+"""Groups of images that belong together: of a patient, a drive, a field. Images of different groups are independent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from reprlib import repr as short  # file contents may be arbitrarily long
+from typing import Any
+
+from losspool.segmentation.base import UserError
+
+VIDEO = "video"
+
+
+@dataclass(frozen=True)
+class Groups:
+    """How the images of a dataset are grouped; by default each is independent."""
+
+    pattern: re.Pattern[str] | None = None
+    """The group of a name is what the pattern's first parentheses match, or all of the match."""
+    listed: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Names of groups, each with the names of its images; ``*`` and ``?`` are a shell's."""
+    video: bool = False
+    """Whether the images are frames, numbered at the end of their names."""
+
+    def of(self, names: Sequence[str]) -> list[str] | None:
+        """The group of each image; one without a group is its own. None if nothing is grouped."""
+        if self.pattern is None and not self.listed:
+            return None
+        return [self._of(name) for name in names]
+
+    def _of(self, name: str) -> str:
+        if self.pattern is not None:
+            found = self.pattern.search(name)
+            return (found[1] if self.pattern.groups else found[0]) or name if found else name
+        for group, members in self.listed:
+            if any(fnmatchcase(name, member) for member in members):
+                return group
+        return name
+
+
+def parse_groups(path: Path, value: Any) -> Groups:
+    """The ``groups`` of a dataset's file: ``video``, a regular expression, or lists of image names by group."""
+    if value is None:
+        return Groups()
+    if value == VIDEO:
+        return Groups(video=True)
+    if isinstance(value, str):
+        try:
+            return Groups(re.compile(value))
+        except (re.error, OverflowError, RecursionError) as error:
+            raise UserError(f"{path}: 'groups' is not a regular expression ({error}), got {short(value)}") from None
+    if not isinstance(value, dict) or not value:
+        raise UserError(
+            f"{path}: 'groups' must be video, a regular expression such as '(\\w+)_\\d+', or lists of image names by "
+            f"group, got {short(value)}"
+        )
+    for group, members in value.items():
+        named = isinstance(members, list) and all(isinstance(member, str) for member in members)
+        if not isinstance(group, str) or not named:
+            raise UserError(f"{path}: groups[{group!r}] must be a list of image names, got {short(members)}")
+    return Groups(listed=tuple((group, tuple(members)) for group, members in value.items()))
