@@ -81,14 +81,15 @@ def export(
 ) -> None:
     """Export the network to ONNX or torch.export, and check the file against the network."""
     from losspool.segmentation.base import plain
-    from losspool.segmentation.prediction import TrainedRun, export_run, parse_size
+    from losspool.segmentation.prediction import RESIZE, TrainedRun, export_run, parse_size
 
     trained = TrainedRun.open(run, trust or ()).load_one(checkpoint)
     difference = export_run(trained, path, None if size is None else parse_size(size))
     print(plain(f"{path}: uint8 images (B, H, W, 3) to logits (B, {len(trained.classes)}, H, W)"))
     print(f"Largest difference from the network: {difference:.3g}")
     if trained.config.data.zoom != 1:
-        print(f"The network was trained on images at {trained.config.data.zoom:g} times their size: resize yours too.")
+        zoom = f"{trained.config.data.zoom:g} times their size"
+        print(f"The network was trained on images at {zoom}: resize yours too, with {RESIZE}.")
 
 
 def train(

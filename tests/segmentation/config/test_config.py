@@ -102,6 +102,35 @@ def test_texts_are_taken_as_they_stand(recipe, tmp_path, text):
     assert load_config(tmp_path / "config.yaml") == config
 
 
+@pytest.mark.parametrize("text", ["256", "2.56e2", "[256, 256]"])
+def test_one_number_is_a_square(recipe, text):
+    assert load_config(recipe, [f"data.crop={text}"]).data.crop == (256, 256)
+
+
+OWN = "model.name=mypackage.build"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kept"),
+    [
+        ([OWN], None),
+        (["model.name=smp:Unet"], None),
+        ([OWN, "model.weights=mine.pth"], "mine.pth"),
+        (["model.name=deeplabv3plus_mobilenetv2"], "net.pth"),
+        (["model.name=deeplabv2_mobilenetv2"], "net.pth"),
+        ([], "net.pth"),
+    ],
+)
+def test_a_recipes_weights_are_not_for_a_model_of_ones_own(tmp_path, overrides, kept, capsys):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("model: {name: deeplabv2_mobilenetv2, weights: net.pth}")
+    assert load_config(path, overrides).model.weights == kept
+    said = capsys.readouterr().err
+    assert ("model.weights=net.pth of the recipe is for deeplabv2_mobilenetv2" in said) == (kept is None)
+    path.write_text("model: {name: mypackage.build, weights: net.pth}")
+    assert load_config(path, [OWN]).model.weights == "net.pth"
+
+
 def test_a_dumped_config_loads_to_the_same(recipe, tmp_path):
     config = load_config(recipe, ["method=lmp", "sampling.mix=0.9", "loss.m=100px", "loss.p=inf", "data.root=a: b"])
     (tmp_path / "config.yaml").write_text(dump_config(config))
@@ -129,6 +158,10 @@ MISTAKES = {
     "data.intensity=4095": "data.intensity must be auto, full or two numbers [low, high], got 4095",
     "data.intensity=[9,9]": "data.intensity must name the lower value first, got [9, 9]",
     "data.exif=no": "data.exif must be one of apply, ignore, got False",
+    "data.crop=0": "data.crop[0] must be at least 1, got 0",
+    "data.crop=true": "data.crop must be a list, got True",
+    "data.crop=wide": "data.crop must be a list, got 'wide'",
+    "model.name=UNet": "(did you mean 'losspool.segmentation.models.unet.build'?), got 'UNet'",
     "data.name=citiscapes": "streets or an import path (did you mean 'cityscapes'?), got 'citiscapes'",
     "model.name=deeplab": "model.name must be one of deeplabv2_resnet101, deeplabv2_resnet50,",
     "model.output_stride=4": "model.output_stride must be one of 8, 16, 32, got 4",

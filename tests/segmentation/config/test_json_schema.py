@@ -58,7 +58,7 @@ GOOD = [
     *("loss: {class_weights: effective}", "loss: {class_weights: [1, 2.5]}", "loss: {min_kept: 100000}"),
     *("loss: {terms: {lmp: 1, dice: 0.5}}", "loss: {terms: {lmp: 1, mine.losses.poly: 1}}", "loss: {min_kept: 6%}"),
     *("methods: {lmp: {train: {lr: 7e-3}}}", "methods: {mine.dice: {train: {lr: 1}}}", "data: {crop: [320, 321]}"),
-    *("data: {exif: ignore}", "data: {intensity: full}", "data: {intensity: [-1000, 2000.5]}"),
+    *("data: {exif: ignore}", "data: {intensity: full}", "data: {intensity: [-1000, 2000.5]}", "data: {crop: 320}"),
 ]
 BAD = [
     *("train: {lr: fast}", "train: {lr: 0}", "train: {steps: 2.5}", "seed: -1", "data: {root: 5}"),
@@ -71,8 +71,9 @@ BAD = [
         "loss: {terms: {lpm: 1}}",
         "loss: {terms: {lmp: 0}}",
     ),
-    *("data: {crop: [320]}", "train: {step: 5}", "trian: {}", "data: {exif: maybe}", "data: {intensity: dark}"),
-    *("data: {intensity: [1]}", "data: {intensity: [1, 2, 3]}", "data: {intensity: 4095}"),
+    *("data: {crop: [320]}", "data: {crop: 0}", "data: {crop: wide}", "train: {step: 5}", "trian: {}"),
+    *("data: {exif: maybe}", "data: {intensity: dark}", "data: {intensity: 4095}"),
+    *("data: {intensity: [1]}", "data: {intensity: [1, 2, 3]}"),
 ]
 
 

@@ -85,10 +85,10 @@ def test_every_fault_is_listed_by_file(tmp_path, command):
     expected = {
         "images/train/000.png: the image cannot be decoded",
         "images/train/001.png: this image has no label",
-        "002: the image is 60×40, its label 60×41",
+        "images/train/002.png: the image is 60×40, its label 60×41",
         "labels/train/003.png: the label value 77 is neither a class id nor void",
         "labels/train/004.png: this label has no image",
-        r"005 \x1b[31m\nred: the image is 61×40, its label 60×40",
+        r"005 \x1b[31m\nred.png: the image is 61×40, its label 60×40",
     }
     assert len(faults) == len(expected)
     for words in expected:

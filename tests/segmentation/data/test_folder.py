@@ -230,7 +230,7 @@ def broken(root, kind):
         return image, "this image has no label"
     if kind == "other size":
         save(label, label_values(40, 61))
-        return "train: 000", "the image is 60×40, its label 61×40"
+        return image, f"the image is 60×40, its label 61×40 ({label})"
     if kind == "unknown value":
         save(label, np.full((40, 60), 9))
         return label, "the label value 9 is neither a class id nor void"

@@ -310,6 +310,10 @@ def test_the_commit_is_of_our_own_source(tmp_path, monkeypatch):
         subprocess.run([*git, *words], check=True)
     monkeypatch.setattr("losspool.segmentation.runs.run_log.__file__", str(source))
     assert source_commit() is None
+    built = tmp_path / "_commit.txt"
+    monkeypatch.setattr("losspool.segmentation.runs.run_log._BUILT_FROM", built)
+    built.write_text("c0ffee+\n")
+    assert source_commit() == "c0ffee+"  # as setup.py stored it
     subprocess.run([*git, "add", source], check=True)
     subprocess.run([*git, "commit", "--quiet", "--message", "ours"], check=True)
     head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()

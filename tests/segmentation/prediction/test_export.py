@@ -57,6 +57,9 @@ RUNNERS = {"onnx": run_onnx, "pt2": run_program}
 def test_a_file_for_every_size(tmp_path, run, command, suffix):
     pytest.importorskip("onnxscript", reason="onnxscript is not installed")
     path = tmp_path / f"made/model.{suffix}"
+    assert_mistake(command("export", run.path, path, *TINY), f"{path}: the folder {path.parent} does not exist")
+    assert not path.parent.exists()
+    path.parent.mkdir()
     code, output, error = command("export", run.path, path, *TINY)
     assert (code, error) == (0, "")
     assert "uint8 images (B, H, W, 3) to logits (B, 3, H, W)" in output
@@ -96,12 +99,13 @@ def test_what_a_user_must_know_is_inside(tmp_path, command):
     run = write_run(tmp_path / "run", small_config(tmp_path / "data", data=data))
     path = tmp_path / "model.pt2"
     _, output, _ = command("export", run.path, path, *TINY)
-    assert "0.5 times their size" in output
+    assert "0.5 times their size: resize yours too, with Pillow's BILINEAR" in output
     extra = {"losspool.json": ""}
     torch.export.load(io.BytesIO(path.read_bytes()), extra_files=extra)
     facts = json.loads(extra["losspool.json"])
     assert [entry["name"] for entry in facts["classes"]] == ["soil", "weed", "crop plant"]
     assert (facts["zoom"], facts["step"]) == (0.5, 5)
+    assert facts["resize"].startswith("Pillow's BILINEAR")
 
 
 def wrong(offset):

@@ -177,8 +177,13 @@ class Run:
 
 
 def matching_names(wanted: str, names: Sequence[str]) -> list[str]:
-    """The evaluation called ``wanted``, or else all whose names begin with it."""
-    return [wanted] if wanted in names else [name for name in names if name.startswith(wanted)]
+    """The evaluation called ``wanted``, or else all so called without their steps, or else all that begin with it.
+
+    >>> matching_names("val-none", ["val-none-500", "val-none-flip-500"])
+    ['val-none-500']
+    """
+    exact = [name for name in names if wanted in (name, name.rpartition("-")[0])]
+    return [wanted] if wanted in names else exact or [name for name in names if name.startswith(wanted)]
 
 
 def read_run(path: Path) -> Run:

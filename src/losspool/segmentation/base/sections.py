@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, fields, is_dataclass
 from functools import wraps
@@ -72,11 +72,14 @@ Fraction = Annotated[float, Field(ge=0, le=1), NUMBER]
 class NameIn(GroupedMetadata):
     """Annotates text that is a key of a table, or the import path of what another package brings.
 
-    With ``prefixes``, a name behind one of them and a colon is admitted too.
+    With ``prefixes``, a name behind one of them and a colon is admitted too. ``meant`` maps what people write to what
+    there is, for the message.
     """
 
-    def __init__(self, table: Collection[str], prefixes: Collection[str] = ()) -> None:
-        self._table, self._prefixes = table, prefixes
+    def __init__(
+        self, table: Collection[str], prefixes: Collection[str] = (), meant: Mapping[str, str] | None = None
+    ) -> None:
+        self._table, self._prefixes, self._meant = table, prefixes, meant or {}
 
     def __iter__(self) -> Iterator[object]:
         yield AfterValidator(self._check)
@@ -87,7 +90,8 @@ class NameIn(GroupedMetadata):
     def _check(self, name: str) -> str:
         prefix, colon, _ = name.partition(":")
         if name not in self._table and not is_import_path(name) and not (colon and prefix in self._prefixes):
-            near = difflib.get_close_matches(name, self._table, 1)
+            known = self._meant.get(name.lower())
+            near = [known] if known else difflib.get_close_matches(name, self._table, 1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             others = "".join(f", {each}:NAME" for each in self._prefixes)
             raise ValueError(f"must be one of {', '.join(self._table)}{others} or an import path{hint}")

@@ -9,9 +9,10 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from losspool.segmentation.base import Library, UserError, parse_yaml, read_yaml, validate
+from losspool.segmentation.base import Library, UserError, parse_yaml, read_yaml, say, validate
 from losspool.segmentation.config.old_keys import overrides_with_new_keys, with_new_keys
 from losspool.segmentation.config.schema import Config, Recipe, method_settings
+from losspool.segmentation.models import MODELS
 
 RECIPES = Library("recipe", Path(__file__).with_name("library"))
 """The recipes that come with the package."""
@@ -42,9 +43,20 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
     merge(Config, values, stated.get("methods", {}).get(method, {}))
     for key, value in chosen:
         put(Config, values, key, value)
+    _drop_foreign_weights(recipe, values, {key for key, _ in chosen})
     config = validate(Config, values)
     config.loss.check_terms()  # only now: a recipe may state the terms, and a method the name
     return config
+
+
+def _drop_foreign_weights(recipe: Recipe, values: dict[str, Any], chosen: set[str]) -> None:
+    """Leave out a recipe's weights if the overrides name a network that is not built in, and no weights for it."""
+    model = values.get("model", {})
+    name, weights = model.get("name"), model.get("weights")
+    if "model.name" not in chosen or "model.weights" in chosen or name in (recipe.model.name, *MODELS) or not weights:
+        return
+    say(f"model.weights={weights} of the recipe is for {recipe.model.name}, and is not loaded into {name}")
+    model["weights"] = None
 
 
 def dump_config(config: Config) -> str:

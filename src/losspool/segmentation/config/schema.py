@@ -8,7 +8,7 @@ import os
 from dataclasses import field
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from losspool.segmentation.base import (
     NUMBER,
@@ -24,7 +24,7 @@ from losspool.segmentation.base import (
 )
 from losspool.segmentation.data import DATASETS, Dataset, Intensity, Reading, dataset_kind, open_dataset
 from losspool.segmentation.losses import LOSSES, LossConfig
-from losspool.segmentation.models import MODELS, PACKAGES, BatchNormMode, default_output_stride
+from losspool.segmentation.models import MODELS, PACKAGES, UNET, BatchNormMode, default_output_stride
 
 _UNIFORM = {"sampling.mix": 0.0}
 METHODS: dict[str, dict[str, Any]] = {
@@ -75,6 +75,14 @@ def _plain_name(name: str) -> str:
     return name
 
 
+def _square(size: Any) -> Any:
+    try:
+        number = parse_number(size)
+    except ValueError:  # a boolean, which the tuple refuses
+        return size
+    return (number, number) if isinstance(number, int | float) else size
+
+
 def _storable(args: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(args)
@@ -84,6 +92,9 @@ def _storable(args: dict[str, Any]) -> dict[str, Any]:
 
 
 Method = Annotated[str, NameIn(METHODS)]
+_Pair = tuple[Count, Count]
+Size = Annotated[_Pair, BeforeValidator(_square, json_schema_input_type=Count | _Pair)]
+"""Height and width, or one number for a square."""
 
 
 @section("data")
@@ -100,8 +111,8 @@ class DataConfig:
     """The split to validate on; null trains without validation."""
     zoom: Positive = 1.0
     """Image scale: 0.5 halves the resolution. Scores are computed at label resolution."""
-    crop: tuple[Count, Count] = (256, 256)
-    """Height and width of a training crop."""
+    crop: Size = (256, 256)
+    """Height and width of a training crop; one number is a square."""
     scale: Annotated[tuple[Positive, Positive], AfterValidator(_ascending)] = (0.5, 1.5)
     """Range of the random scale, multiplied by ``zoom``."""
     flip: bool = True
@@ -127,8 +138,8 @@ class DataConfig:
     """Seconds to wait for a batch before the run fails. 0 disables the limit."""
     cache: str | None = None
     """Folder of the class index (default: the user's cache folder)."""
-    streets_size: tuple[Count, Count] = (256, 256)
-    """Height and width of generated scenes."""
+    streets_size: Size = (256, 256)
+    """Height and width of generated scenes; one number is a square."""
     streets_train: Count = 1000
     """Number of generated training scenes."""
 
@@ -154,7 +165,7 @@ class DataConfig:
 class ModelConfig:
     """Which network."""
 
-    name: Annotated[str, NameIn(MODELS, PACKAGES)] = "deeplabv2_mobilenetv2"
+    name: Annotated[str, NameIn(MODELS, PACKAGES, {"unet": UNET, "u-net": UNET})] = "deeplabv2_mobilenetv2"
     """A built-in model, another package's such as smp:Unet, or the import path of a callable; see docs/models.md."""
     weights: str | None = None
     """Pretrained weights: a file with torchvision's or deeplab-pytorch's key names, or a run or checkpoint of losspool

@@ -8,7 +8,7 @@ from losspool.segmentation.prediction.evaluation import (
     evaluation_name,
     report_evaluation,
 )
-from losspool.segmentation.prediction.export import export_run, parse_size
+from losspool.segmentation.prediction.export import RESIZE, export_run, parse_size
 from losspool.segmentation.prediction.metrics import (
     METRICS,
     class_metrics,
@@ -30,6 +30,7 @@ __all__ = [
     "BOUNDARY_COUNTS",
     "COUNTS",
     "METRICS",
+    "RESIZE",
     "Predictor",
     "Scores",
     "Spread",

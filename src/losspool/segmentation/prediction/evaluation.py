@@ -265,7 +265,9 @@ def heading(evaluation: Evaluation) -> str:
     passes = f", scales {', '.join(map(str, settings.scales))}" if settings.scales != (1.0,) else ""
     passes += ", flip" if settings.flip else ""
     skipped = max(len(scores.broken or ()) for scores in evaluation.scores.values())
-    images = f"{evaluation.images} images" + (f" ({skipped} of them skipped)" if skipped else "")
+    images = f"{evaluation.images} image{'s' * (evaluation.images != 1)}" + (
+        f" ({skipped} of them skipped)" if skipped else ""
+    )
     return f"{evaluation.dataset}: {images}, tiling {settings.tiling}{passes}, IoU in %"
 
 

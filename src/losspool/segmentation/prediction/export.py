@@ -23,6 +23,8 @@ from losspool.segmentation.prediction.trained_run import Trained
 
 SUFFIXES = (".onnx", ".pt2")
 INPUT, OUTPUT = "images", "logits"
+RESIZE = "Pillow's BILINEAR: bilinear, over a wider area when it shrinks"
+"""The filter that training and prediction zoom images with."""
 TOLERANCE, RELATIVE = 1e-3, 1e-4
 """Tolerance for logits: absolute, or relative to the largest. float32 rounding alone causes about 1e-5 relative."""
 _NEEDED = ("onnx", "onnxscript", "onnxruntime")
@@ -74,6 +76,8 @@ def export_run(trained: Trained, path: Path, size: tuple[int, int] | None = None
     """
     if path.suffix not in SUFFIXES:
         raise UserError(f"{path}: an exported model ends in {' or '.join(SUFFIXES)}")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: the folder {path.parent} does not exist; create it first")
     if path.suffix == ".onnx":
         missing = [name for name in _NEEDED if find_spec(name) is None]
         if missing:
@@ -156,6 +160,7 @@ def _description(trained: Trained) -> str:
         "output": "float32 logits (B, C, H, W)",
         "classes": [info.to_dict() for info in trained.classes],
         "zoom": trained.config.data.zoom,
+        "resize": RESIZE,
         "model": trained.model.spec.name,
         "step": trained.step,
     }

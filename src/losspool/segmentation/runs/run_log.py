@@ -15,8 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
+import losspool
 from losspool import __version__
 from losspool.segmentation.base import Interrupted, UserError, read_json, replacing, write_json, writing
+
+_BUILT_FROM = Path(losspool.__file__).with_name("_commit.txt")
+"""The commit that an installed package was built from, see setup.py."""
 
 
 class MetricsFile:
@@ -141,9 +145,9 @@ def _write(path: Path, description: dict[str, Any]) -> None:
 
 
 def source_commit() -> str | None:
-    """The commit of losspool's source, with a + if it has local changes. None if installed without git history."""
-    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
-        return None  # installed inside another project's repository
+    """The commit of losspool's source, with a + if it has local changes. None if it was built without git history."""
+    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:  # installed, perhaps in another repository
+        return _BUILT_FROM.read_text(encoding="ascii").strip() if _BUILT_FROM.is_file() else None
     return _git("describe", "--always", "--abbrev=40", "--dirty=+", "--match=")
 
 

@@ -96,6 +96,15 @@ class HasLooks(Protocol):
         """Return (H, W): one plus the look's index in ``look_names``, 0 for pixels without a look."""
 
 
+@runtime_checkable
+class HasFiles(Protocol):
+    """Optional extension of :class:`Dataset` for images and labels in files."""
+
+    @property
+    def pairs(self) -> Sequence[Any]:
+        """Per image, the paths of its file and of its label's: ``image`` and ``label``."""
+
+
 def check_classes(known: Sequence[ClassInfo], dataset: Dataset) -> None:
     """Raise unless the data has the classes that the network was trained on, in the same order."""
     network, found = ([info.name for info in classes] for classes in (known, dataset.classes))

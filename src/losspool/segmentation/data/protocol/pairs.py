@@ -7,16 +7,18 @@ from collections.abc import Callable
 from PIL import Image
 
 from losspool.segmentation.base import BrokenFileError, UserError, say
-from losspool.segmentation.data.protocol.dataset import Dataset, Pixels
+from losspool.segmentation.data.protocol.dataset import Dataset, HasFiles, Pixels
 
 
 def read_pair(dataset: Dataset, index: int) -> tuple[Image.Image, Pixels]:
-    """Return an image and its label. Raises an error that names the image if their sizes differ."""
+    """Return an image and its label. Raises an error that names both files if their sizes differ."""
     image, label = dataset.image(index), dataset.label(index)
     if (image.height, image.width) != label.shape:
-        name = f"{dataset.name}: {dataset.names[index]}"
         rows, columns = label.shape
-        raise BrokenFileError(name, f"the image is {image.width}×{image.height}, its label {columns}×{rows}")
+        pair = dataset.pairs[index] if isinstance(dataset, HasFiles) else None
+        name = f"{dataset.name}: {dataset.names[index]}" if pair is None else pair.image
+        where = "" if pair is None else f" ({pair.label})"
+        raise BrokenFileError(name, f"the image is {image.width}×{image.height}, its label {columns}×{rows}{where}")
     return image, label
 
 
