@@ -68,8 +68,8 @@ def class_line(names: Sequence[str], ious: Sequence[float | None]) -> str:
 def cores_hint(threads: int) -> str | None:
     """A hint if this process's threads and the busy ones of others need more cores than there are.
 
-    A thread without a core of its own holds up all others of its operation: a step took 1.7 s with one thread, and
-    6.7 s with two while another process was busy. Call it before this process starts to work.
+    A thread without a core of its own holds up all others of its operation: two may be slower than one. Call it before
+    this process starts to work.
     """
     cores, busy = os.cpu_count() or 1, _busy_cores() if threads > 1 else 0.0
     if round(busy) + threads <= cores or round(busy) == 0:
