@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from lab_runs import CLASSES, lab_config, statistics_of, write_lab, write_lab_run
+from lab_tables import tables
 from losspool.lab.comparison import evenly
 from losspool.lab.report import write_report
 from losspool.lab.report.build import escaped_json
 from losspool.lab.report.data import thinned
 from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.config.schema import DataConfig
 from losspool.segmentation.data.protocol import ClassInfo
 from plain_bootstrap import LAB_BLOCKS, plain_intervals, stored_counts
 from plain_metrics import STEPS, interval, lines, score
@@ -151,14 +153,24 @@ def test_recall_per_look(lab, data):
             assert variant["recall"][look] == near(statistics.mean(found))
 
 
+def test_ones_own_data_are_called_like_their_folder(tmp_path):
+    for method in ("base", "lmp"):
+        config = lab_config(method, data=DataConfig("folder", "/data/peanut"))
+        write_lab_run(tmp_path / "runs" / method, config, previews=False)
+    data = report(tmp_path / "runs").data
+    assert (data["title"], data["dataset"]) == ("peanut: base and lmp", "peanut/val")
+    table = tables(tmp_path / "runs", "methods")["methods"]
+    assert table.notes[0].startswith("peanut, validation in training, ")
+
+
 def test_a_title_of_three(tmp_path):
     root = write_lab(tmp_path / "runs", seeds=(0,), previews=False)
     write_lab_run(root / "focal", lab_config("focal"), previews=False)
-    assert report(root).data["title"] == "made-up: base, focal and lmp"
+    assert report(root).data["title"] == "streets: base, focal and lmp"
 
 
 def test_what_was_compared(data):
-    assert data["title"] == "made-up: base and lmp"
+    assert data["title"] == "streets: base and lmp"
     assert (data["dataset"], data["recipes"], data["source"], data["steps"]) == (
         "streets/val",
         ["made-up"],
@@ -244,7 +256,7 @@ NAMES = ("<script>alert(1)</script>", "</script><b>x", "<!--<script>", "{{script
 
 def test_names_stay_text(tmp_path):
     classes = tuple(ClassInfo(name, info.color) for name, info in zip(NAMES, CLASSES, strict=True))
-    config = lab_config("base", recipe="<img src=x onerror=alert(1)>")
+    config = lab_config("base", data=DataConfig("folder", "/data/<img src=x onerror=alert(1)>"))
     folder = write_lab_run(tmp_path / "runs" / "<b>x", config, classes=classes)
     (folder.previews / "names.json").write_text(json.dumps(["<script>alert(2)</script>", "scene 1"]))
     parts = report(tmp_path / "runs")

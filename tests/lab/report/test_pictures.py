@@ -72,7 +72,7 @@ def test_many_variants_show_the_pictures_of_eight(tmp_path):
     shown = [data["runs"][each["run"]]["name"] for each in data["previews"]["runs"]]
     assert shown == ["z", "0", "1", "2", "3", "4", "5", "6"]
     assert data["previews"]["left_out"] == 3
-    assert data["title"] == "made-up: 11 variants"
+    assert data["title"] == "streets: 11 variants"
 
 
 def test_previews_may_be_incomplete(tmp_path):

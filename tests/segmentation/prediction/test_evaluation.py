@@ -221,6 +221,28 @@ def test_the_table_and_the_file(tmp_path, command):
         assert re.search(name + " +" + " +".join(f"{100 * value:.2f}" for value in values), output)
 
 
+def test_other_scores_and_the_confusion_matrix_are_printed(tmp_path, command):
+    folder = write_run(tmp_path / "run", small_config(tmp_path / "data"), steps=(5, 10))
+    options = ("--checkpoint", "5,10", "--trust", "tiny_model.build")
+    code, output, _ = command("evaluate", folder.path, *options, "--confusion")
+    assert code == 0
+    entries = json.loads((folder.path / "evaluation-val-none-5+10.json").read_text())["checkpoints"]
+    assert re.search(
+        r"mean over checkpoints +Dice +precision +recall +IoU per image +Dice per image +boundary IoU", output
+    )
+    names = ("dice", "precision", "recall", "image_iou", "image_dice", "boundary_iou")
+    for place, label in enumerate(("soil", "weed", "crop plant")):
+        scores = [100 * np.mean([entry["metrics"][name]["classes"][place] for entry in entries]) for name in names]
+        assert re.search(label + " +" + " +".join(f"{score:.2f}" for score in scores), output)
+    scores = [100 * np.mean([entry["metrics"][name]["mean"] for entry in entries]) for name in names]
+    assert re.search("mean +" + " +".join(f"{score:.2f}" for score in scores), output)
+    total = np.sum([entry["confusion"] for entry in entries], axis=0)
+    for label, row in zip(("soil", "weed", "crop plant"), total, strict=True):
+        assert re.search(label + " +" + " +".join(f"{100 * count / row.sum():.1f}" for count in row), output)
+    assert "label \\ prediction" in output
+    assert "label \\ prediction" not in command("evaluate", folder.path, *options)[1]
+
+
 def test_options_change_the_runs_settings(tmp_path, command):
     folder = write_run(tmp_path / "run", small_config(tmp_path / "data"))
     options = ("--tiling", "optimized", "--scales", "0.5,1.0", "--split", "train", "--checkpoint", "best")

@@ -172,7 +172,7 @@ def page_data(statistics: Statistics) -> PageData:
     first_runs = [variant.runs[0] for variant in (comparison.baseline, *comparison.others)]
     data, void = configs[0].data, void_color(runs[0].classes)
     return {
-        "title": _title(configs[0].recipe, [variant["label"] for variant in variants]),
+        "title": _title(data.title, [variant["label"] for variant in variants]),
         "dataset": f"{data.title}/{data.val}" if comparison.source == VALIDATION else data.title,
         "recipes": _distinct(config.recipe for config in configs),
         "model": _distinct(config.model.name for config in configs),
@@ -203,11 +203,11 @@ def page_data(statistics: Statistics) -> PageData:
     }
 
 
-def _title(recipe: str, labels: Sequence[str]) -> str:
+def _title(dataset: str, labels: Sequence[str]) -> str:
     if len(labels) > 3:
-        return f"{recipe}: {len(labels)} variants"
+        return f"{dataset}: {len(labels)} variants"
     *first, last = labels
-    return f"{recipe}: {', '.join(first)} and {last}" if first else f"{recipe}: {last}"
+    return f"{dataset}: {', '.join(first)} and {last}" if first else f"{dataset}: {last}"
 
 
 def thinned(items: Sequence[Item], most: int) -> list[Item]:
