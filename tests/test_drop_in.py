@@ -151,6 +151,9 @@ def test_numbers_of_numpy(m):
     assert torch.equal(found, expected)
     with pytest.raises(TypeError, match="of type bool"):
         max_pool(losses, m=np.bool_(True))
+    module = CrossEntropyLoss(m=m, ignore_index=np.int64(1), label_smoothing=np.float32(0.5))
+    kept = (module.m, module.ignore_index, module.label_smoothing)
+    assert {type(value) for value in kept} <= {int, float}, "constants for torch.compile"
 
 
 def test_a_bare_one_warns_once():

@@ -11,6 +11,7 @@ from torch.func import grad, hessian, jacrev, vmap
 
 import losspool
 from losspool import BCEWithLogitsLoss, CrossEntropyLoss, LossMaxPooling, PoolingStats, UpsampledCrossEntropyLoss
+from losspool.ops.pooling import _PoolInTransform
 
 
 def batch(images=3, classes=4, size=(6, 5), fine=None):
@@ -61,6 +62,21 @@ def test_gradients_per_sample_equal_a_loop(name):
 def test_a_gradient_by_transform_is_the_gradient(name):
     criterion, values, target = LOSSES[name]
     close(grad(criterion)(values, target), gradient(criterion, values, target))
+
+
+def test_the_batch_axis_may_be_any():
+    """The operations before the pooling happen to move it to the front."""
+    losses = torch.rand(2, 3, 40)
+    expected = torch.stack([losspool.max_pool(losses[:, i], reduction="pool") for i in range(3)])
+    found = vmap(lambda rows: _PoolInTransform.apply(rows, 1.3, 0.25, True)[0], in_dims=1)(losses)
+    close(found.float(), expected)
+
+
+@pytest.mark.parametrize("name", ["probabilities", "binary"])
+def test_compiled_losses_are_the_same(name):
+    criterion, values, target = LOSSES[name]
+    compiled = torch.compile(criterion, fullgraph=True, backend="aot_eager")
+    close(gradient(compiled, values, target), gradient(criterion, values, target))
 
 
 def test_every_pool_has_a_gradient_of_its_own():

@@ -47,6 +47,11 @@ def is_number(value: Any, kind: type = numbers.Real) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
+def plain(value: Any) -> Any:
+    """Return numpy's numbers as Python's, which are constants for torch.compile."""
+    return value.item() if is_number(value) and hasattr(value, "item") else value
+
+
 def check_p(p: Any) -> float:
     if not is_number(p):
         raise TypeError(f"p must be a number from 1 to math.inf, got {p!r} of type {type(p).__name__}")

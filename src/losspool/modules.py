@@ -35,7 +35,8 @@ class _Pooling(nn.Module):
     ) -> None:
         super().__init__()
         check.check_pooling(p, m, scope, reduction, trim)
-        self.reduction, self.p, self.m, self.scope, self.group, self.trim = reduction, p, m, scope, group, trim
+        self.reduction, self.scope, self.group = reduction, scope, group
+        self.p, self.m, self.trim = check.plain(p), check.plain(m), check.plain(trim)
 
     def _options(self) -> dict[str, Any]:
         names = (*self._own, "reduction", "p", "m", "scope", "group", "trim")
@@ -105,7 +106,7 @@ class CrossEntropyLoss(_Pooling):
         check.check_ignore_index(ignore_index)
         check.check_smoothing(label_smoothing)
         self.register_buffer("weight", None if weight is None else check.check_class_weight(weight))
-        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+        self.ignore_index, self.label_smoothing = check.plain(ignore_index), check.plain(label_smoothing)
 
     def forward(self, input: Tensor, target: Tensor, *, stats: PoolingStats | None = None) -> Tensor:
         return functional.cross_entropy(input, target, stats=stats, **self._options())
