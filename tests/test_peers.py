@@ -11,6 +11,7 @@ import problems
 import tolerances
 from losspool import (
     PoolingStats,
+    binary_cross_entropy_with_logits,
     cross_entropy,
     max_pool,
     pooling_weights,
@@ -130,6 +131,9 @@ def test_no_host_synchronisation_on_the_accelerator_path(monkeypatch):
         lambda: cross_entropy(logits, labels, ignore_index=255, stats=PoolingStats()),
         lambda: upsampled_cross_entropy(logits, big, ignore_index=255, stats=PoolingStats()),
         lambda: max_pool(logits.exp(), mask=logits > 0, scope="batch"),
+        lambda: cross_entropy(logits, labels, ignore_index=255, trim=0.1, stats=PoolingStats()),
+        lambda: cross_entropy(logits, logits.detach().softmax(1)),
+        lambda: binary_cross_entropy_with_logits(logits, labels.unsqueeze(1).expand(-1, 4, -1, -1) == 1),
     ]
     expected = [call().item() for call in calls]
     monkeypatch.setattr(host, "host_may_look", lambda tensor: False)
