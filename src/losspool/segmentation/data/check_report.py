@@ -75,7 +75,7 @@ def _splits(name: str, root: Path | None) -> Sequence[str]:
     try:
         return splits_of(name, root)
     except UserError as error:
-        hint = _import_hint(root) if name == "folder" and root is not None else ""
+        hint = _import_hint(root) if name == "folder" and root is not None and os.path.isdir(root) else ""
         raise UserError(f"{error}; it {hint}" if hint else str(error)) from None
 
 
