@@ -138,6 +138,11 @@ def test_a_run_with_a_step_is_not_begun_again(tmp_path, monkeypatch):
         with pytest.raises(RuntimeError, match="stop"):
             train(recipe, out)
     assert not never_stepped(RunFolder(out))
+    (out / "run.json").write_text('{"status": "running"}')  # as after a kill
+    assert not never_stepped(RunFolder(out))
+    (out / "metrics.jsonl").rename(tmp_path / "metrics.jsonl")
+    assert never_stepped(RunFolder(out))
+    (tmp_path / "metrics.jsonl").rename(out / "metrics.jsonl")
     with pytest.raises(UserError, match="the run exists"):
         train(recipe, out)
     other = tmp_path / "other"
