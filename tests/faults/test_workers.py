@@ -48,7 +48,7 @@ def failed(process, out, within):
     code, output = outcome(process)
     print(f"\n{took:.2f} s: {output.strip()}")  # seen with pytest -s
     assert code == 2, output
-    assert output.count("\n") == 1
+    assert [line for line in output.splitlines() if not line.startswith("step ")] == output.splitlines()[-1:]
     described = description(out)
     assert checkpoint(out, described["step"])["step"] == described["step"] > 0  # not a step is lost
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
