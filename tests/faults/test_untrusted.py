@@ -151,8 +151,10 @@ def everything(folder, but):
 
 def test_odd_names_show_as_text_and_stay_inside(tmp_path, command):
     """Of a run, a recipe, a class and an image, in every command that shows or writes them."""
-    recipe, root, run = write_recipe(tmp_path, steps=2, checkpoint_every=2), tmp_path / "data", tmp_path / ODD
-    content = {**yaml.safe_load(recipe.read_text()), "recipe": "tiny<b id=odd>&"}  # what shows in the report's title
+    recipe, run = write_recipe(tmp_path, steps=2, checkpoint_every=2), tmp_path / ODD
+    root = (tmp_path / "data").rename(tmp_path / "data<b id=odd>&")  # what shows in the report's title
+    content = yaml.safe_load(recipe.read_text())
+    content |= {"recipe": "tiny<b id=odd>&", "data": content["data"] | {"root": str(root)}}
     recipe.write_text(yaml.safe_dump(content))
     classes = yaml.safe_load((root / "classes.yaml").read_text())
     classes["classes"][1]["name"] = UP
@@ -178,7 +180,7 @@ def test_odd_names_show_as_text_and_stay_inside(tmp_path, command):
         assert "a\nb" not in output + error, words
     page = (run / "r.html").read_text()
     assert "<b id=odd>" not in page
-    assert page.count("tiny&lt;b id=odd&gt;&amp;") == 2  # the title, and the heading
+    assert page.count("data&lt;b id=odd&gt;&amp;") == 2  # the title, and the heading
     assert "a\\nb\\u001b[31mc\\u003cb id=odd\\u003e\\u0026/../../up" in page
     assert {path.parent for path in everything(tmp_path, run) - before} <= {tmp_path / "cache"}
 
