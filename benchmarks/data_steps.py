@@ -77,7 +77,7 @@ def draw_step() -> Run:
 
 def training_step() -> Run:
     """Forward, loss, backward and update of the CamVid recipe."""
-    module = build_model("deeplabv2_mobilenetv2", _CLASSES, output_stride=16, frozen_bn=True).module
+    module = build_model("deeplabv2_mobilenetv2", _CLASSES, output_stride=16, batch_norm="frozen").module
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-6, momentum=0.9)
     criterion = Criterion(LossConfig())
     images, labels = torch.randn(_BATCH, 3, _SIDE, _SIDE), _labels()
@@ -123,7 +123,7 @@ def trainer_times(rounds: int) -> tuple[list[float], list[float]]:
             scenes.image(index).save(root / "images" / split / f"{index}.jpg", quality=90)
             Image.fromarray(scenes.label(index)).save(root / "labels" / split / f"{index}.png")
         overrides = ["data.name=folder", f"data.root={root}", f"data.cache={root / 'cache'}", "model.weights=null"]
-        overrides += ["model.frozen_bn=true", "train.lr=1e-6", f"train.steps={5 * rounds + 10}", "train.log_every=5"]
+        overrides += ["model.batch_norm=frozen", "train.lr=1e-6", f"train.steps={5 * rounds + 10}", "train.log_every=5"]
         command = [sys.executable, "-m", "losspool", "train", "camvid", *overrides, "--out", str(root / "run")]
         subprocess.run(command, check=True, capture_output=True)
         lines = [json.loads(line) for line in (root / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -33,12 +33,19 @@ def main() -> None:
             continue
         print(f"{name} ...", file=sys.stderr, flush=True)
         start, bystanders = time.monotonic(), machine.Bystanders()
-        EXPERIMENTS[name](effort, report)
+        try:
+            EXPERIMENTS[name](effort, report)
+        except Exception as error:  # the minutes of the other experiments must not be lost with it
+            report.skipped[name] = f"failed: {error}"
+            print(f"  {report.skipped[name]}", file=sys.stderr, flush=True)
+            continue
         shares[name] = bystanders.share()
         print(f"  {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     report.header["other processes"] = machine.describe_bystanders(shares)
     print(report.markdown(), end="", flush=True)
     report.save(options.output or HERE / ("results-partial.json" if partial else "results.json"))
+    if options.publish and report.skipped:
+        sys.exit(f"not published: {', '.join(report.skipped)} failed")
     if options.publish:
         report.publish(HERE)
 
