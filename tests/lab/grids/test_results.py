@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from lab_runs import lab_config, write_lab, write_lab_evaluation, write_lab_run
-from losspool.lab.comparison import statistics
+from losspool.lab.comparison import read_run, statistics
 from losspool.lab.grids.results import write_results
 from losspool.segmentation.runs import RunFolder
 
@@ -35,13 +35,25 @@ def resampled(monkeypatch):
 
 def test_tables_figures_and_report_share_one_bootstrap_per_variant(runs, resampled, tmp_path, capsys):
     jobs = [SimpleNamespace(folder=RunFolder(path)) for path in sorted(runs.iterdir())]
-    write_results(SimpleNamespace(scores="test", baseline=None), jobs, jobs, tmp_path / "out")
+    write_results(SimpleNamespace(scores="test", baseline=None, class_baseline=None), jobs, jobs, tmp_path / "out")
     assert len(resampled) == 2  # lmp and focal, against base
     assert "interval over images" in (tmp_path / "out/tables/methods.md").read_text()
     assert "interval over images" in (tmp_path / "out/tables/classes.md").read_text()
     assert (tmp_path / "out/figures/fig3.png").exists()
     assert '"over_images":{' in (tmp_path / "out/report.html").read_text()
     assert capsys.readouterr().out.splitlines()[-1].startswith("report: ")
+
+
+def test_tables_by_class_have_a_baseline_of_their_own(tmp_path):
+    """The paper's Table 2 compares with BASE, its Table 3 and Fig. 3 with BASE+."""
+    root = write_lab(tmp_path / "runs", seeds=(0,), evaluated=(), previews=False)
+    jobs = [SimpleNamespace(folder=RunFolder(path), config=read_run(path).config) for path in sorted(root.iterdir())]
+    grid = SimpleNamespace(scores=None, baseline="base", class_baseline="lmp")
+    write_results(grid, jobs, jobs, tmp_path / "out")
+    columns = {name: (tmp_path / f"out/tables/{name}.md").read_text() for name in ("methods", "classes", "worst")}
+    assert "Δ to base" in columns["methods"]
+    assert "base Δ" in columns["classes"]
+    assert "of lmp" in columns["worst"]
 
 
 def test_all_tables_share_one_bootstrap_per_variant(runs, resampled, command):

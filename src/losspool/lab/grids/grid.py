@@ -19,7 +19,7 @@ from losspool.segmentation.config import RECIPES, Config, EvaluateConfig, load_c
 from losspool.segmentation.prediction import changed, evaluation_name
 from losspool.segmentation.runs import RunFolder, check_folder
 
-_KEYS = ("recipe", "overrides", "runs", "seeds", "evaluate", "scores", "baseline")
+_KEYS = ("recipe", "overrides", "runs", "seeds", "evaluate", "scores", "baseline", "class_baseline")
 _EVALUATE_KEYS = ("split", "checkpoint", "tiling", "scales", "flip")
 
 
@@ -103,6 +103,8 @@ class Grid:
     scores: str | None
     """Which scores the tables show, see :meth:`losspool.lab.comparison.Run.scores`."""
     baseline: str | None
+    class_baseline: str | None
+    """What the tables by class and the figures compare with (default: the baseline)."""
 
     @property
     def name(self) -> str:
@@ -144,9 +146,10 @@ class Grid:
 
     def _check_names(self, jobs: Sequence[Job], known: Sequence[str]) -> None:
         """Fail before training if the baseline or the scores would not exist."""
-        if self.baseline is not None and self.baseline not in known:
-            there = ", ".join(map(repr, dict.fromkeys(known)))
-            raise UserError(f"{self.path}: there is no baseline {self.baseline!r}; there are {there}")
+        for baseline in (self.baseline, self.class_baseline):
+            if baseline is not None and baseline not in known:
+                there = ", ".join(map(repr, dict.fromkeys(known)))
+                raise UserError(f"{self.path}: there is no baseline {baseline!r}; there are {there}")
         if self.scores is None:
             return
         for job in jobs:
@@ -203,6 +206,7 @@ def read_grid(path: Path | str) -> Grid:
         tuple(_evaluations(path, content.get("evaluate") or [])),
         _text(path, "scores", content.get("scores")),
         _text(path, "baseline", content.get("baseline")),
+        _text(path, "class_baseline", content.get("class_baseline")),
     )
 
 

@@ -16,15 +16,24 @@ from losspool.lab.tables import rare_classes, run_tables, show_tables, write_tab
 from losspool.segmentation.base import plain, say
 
 
+_BY_CLASS = ("classes", "worst")  # tables
+
+
 def write_results(grid: Grid, planned: Sequence[Job], finished: Sequence[Job], folder: Path) -> None:
     """Write tables, figures and report below ``folder``, and print the tables."""
-    statistics, output = Statistics(_comparison(grid, planned, finished)), Console(highlight=False, emoji=False)
+    comparison, output = _comparison(grid, planned, finished), Console(highlight=False, emoji=False)
+    statistics = by_class = Statistics(_against(grid.baseline, comparison, planned))
+    if grid.class_baseline not in (None, grid.baseline):
+        by_class = Statistics(_against(grid.class_baseline, comparison, planned))
     tables = run_tables(statistics)
+    if by_class is not statistics:
+        others = {table.name: table for table in run_tables(by_class)}
+        tables = [others[table.name] if table.name in _BY_CLASS else table for table in tables]
     show_tables(tables)
     for sentence in rare_classes(statistics):
         output.print(plain(sentence), markup=False, soft_wrap=True)
     write_tables(tables, folder / "tables")
-    write_figures(folder / "figures", statistics)
+    write_figures(folder / "figures", by_class)
     page = write_report(statistics, folder / "report.html")
     for what, where in (("tables", folder / "tables"), ("figures", folder / "figures"), ("report", page)):
         output.print(plain(f"{what}: {where}"), markup=False, soft_wrap=True)
@@ -35,14 +44,18 @@ def _comparison(grid: Grid, planned: Sequence[Job], finished: Sequence[Job]) -> 
     begun = [job for job in planned if job not in finished and job.folder.description.exists()]
     failed = [run for run in (read_run(job.folder.path) for job in begun) if run.failed]
     runs = [read_run(job.folder.path) for job in finished]
-    comparison = compare([*runs, *failed], source=grid.scores or VALIDATION)
-    if grid.baseline is None:
+    return compare([*runs, *failed], source=grid.scores or VALIDATION)
+
+
+def _against(baseline: str | None, comparison: Comparison, planned: Sequence[Job]) -> Comparison:
+    """The same comparison with another baseline."""
+    if baseline is None:
         return comparison
     # The baseline is found by its runs: with fewer runs to distinguish, its label may be shorter than the grid's.
     planned_labels = zip(planned, labels([job.config for job in planned]), strict=True)
-    folders = {job.folder for job, label in planned_labels if label == grid.baseline}
+    folders = {job.folder for job, label in planned_labels if label == baseline}
     for variant in comparison.variants:
         if folders & {run.folder for run in variant.runs}:
             return replace(comparison, baseline=variant)
-    say(f"no run of the baseline {grid.baseline!r} is finished: compared with {comparison.baseline.label!r}")
+    say(f"no run of the baseline {baseline!r} is finished: compared with {comparison.baseline.label!r}")
     return comparison
