@@ -15,7 +15,6 @@ from losspool.lab.report import write_report
 from losspool.lab.tables import rare_classes, run_tables, show_tables, write_tables
 from losspool.segmentation.base import plain, say
 
-
 _BY_CLASS = ("classes", "worst")  # tables
 
 

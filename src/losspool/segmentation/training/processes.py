@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from torch.distributed import ProcessGroup
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
@@ -33,6 +34,8 @@ def join(precision: str) -> Fabric:
         devices=local,
         num_nodes=world // local,
         precision=precision,  # type: ignore[arg-type]  # one that TrainConfig takes
+        # Named, because Fabric would take a single process on a Slurm node for one of many.
+        plugins=[TorchElasticEnvironment() if world > 1 else LightningEnvironment()],
     )
     if world == local > 1 and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0:
         _init_after_restart("nccl" if accelerated else "gloo")
