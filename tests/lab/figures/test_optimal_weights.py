@@ -19,7 +19,7 @@ def test_the_parameters_are_the_papers():
     assert {curve.m for curve in by_p.curves} == {1 / 3}
     assert {curve.p for curve in by_m.curves} == {1.7}
     assert [(type(curve.m), curve.m) for curve in by_m.curves] == [
-        (int, 1),
+        (str, "1px"),
         *((float, share) for share in (0.1, 0.2, 0.4, 0.8, 1.0)),
     ]
 

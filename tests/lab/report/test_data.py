@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+import losspool.lab.report
 from lab_runs import CLASSES, lab_config, statistics_of, write_lab, write_lab_run
 from lab_tables import tables
 from losspool.lab.comparison import evenly
@@ -22,7 +24,7 @@ from losspool.segmentation.config.schema import DataConfig
 from losspool.segmentation.data.protocol import ClassInfo
 from plain_bootstrap import LAB_BLOCKS, plain_intervals, stored_counts
 from plain_metrics import STEPS, interval, lines, score
-from report_parts import report
+from report_parts import Parts, report
 
 
 def near(value):
@@ -290,6 +292,37 @@ def test_nothing_is_loaded_and_no_other_script_runs(lab):
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in parts.texts["script"][1:]]
     assert rules["script-src"] == [f"'sha256-{digest}'" for digest in digests]
     assert "connect-src" not in rules
+
+
+def test_twenty_runs_stay_under_two_megabytes(tmp_path):
+    """Pictures of noise, which no format makes small, and 500 logged steps: both must give way."""
+    random = np.random.default_rng(0)
+    for place in range(20):
+        config = lab_config("lmp" if place else "base", p=1 + place / 10)
+        folder = write_lab_run(tmp_path / "runs" / f"{place:02}", config)
+        for path in folder.previews.glob("*-step-*.png"):
+            with Image.open(path) as image:
+                noisy = Image.fromarray(random.integers(0, 5, (160, 160)).astype(np.uint8))
+                if image.mode == "P":
+                    noisy.putpalette(image.getpalette())
+            noisy.save(path, compress_level=1)
+        lines = folder.metrics.read_text().splitlines()
+        more = [json.dumps({**json.loads(lines[0]), "step": 61 + step}) for step in range(500)]
+        folder.metrics.write_text("\n".join([*lines, *more, ""]))
+    path = write_report(statistics_of(tmp_path / "runs"), tmp_path / "report.html")
+    assert 1_500_000 < path.stat().st_size < 2_000_000
+    data = Parts(path.read_text(encoding="utf-8")).data
+    assert len(data["runs"]) == 20
+    assert min(len(run["train"]["steps"]) for run in data["runs"]) > 50
+    assert len(data["previews"]["runs"]) >= 2
+    assert all(image["frames"][-1]["step"] == 60 for run in data["previews"]["runs"] for image in run["images"])
+
+
+def test_plotly_is_the_published_file():
+    folder = Path(losspool.lab.report.__file__).parent / "plotly"
+    digest, name = (folder / "SHA256SUMS").read_text().split()
+    assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+    assert "Plotly" in (folder / "LICENSE").read_text()
 
 
 def test_the_same_runs_give_the_same_bytes(lab, tmp_path):

@@ -13,6 +13,7 @@ from lab_runs import CLASSES, lab_config, statistics_of, write_lab, write_lab_ru
 from losspool.lab.report import write_report
 from losspool.segmentation.data.protocol import ClassInfo
 
+DATA = "JSON.parse(document.getElementById('data').textContent)"
 WILD = "<script>alert(1)</script>"
 CHARTS = {
     "gain-chart": 1,
@@ -70,6 +71,15 @@ def move(page, slider: str, key: str, times: int = 1) -> None:
     page.locator(slider).focus()
     for _ in range(times):
         page.keyboard.press(key)
+
+
+def test_the_page_opens_with_the_answer_and_the_pictures(page):
+    assert page.locator("header .answer").inner_text() == page.evaluate(f"{DATA}.answer")
+    page.evaluate("scrollTo(0, 0)")
+    bottoms = page.locator(".viewer figure").evaluate_all("nodes => nodes.map((n) => n.getBoundingClientRect().bottom)")
+    assert len(bottoms) == 6
+    assert page.locator("nav").bounding_box()["y"] > max(bottoms)
+    assert min(bottoms) < 900  # the first row of pictures is on the first screen
 
 
 def test_every_chart_is_drawn(page):
@@ -266,9 +276,9 @@ def test_every_control_has_a_name_and_can_be_reached(page):
              .map((node) => node.outerHTML)"""
     )
     assert unnamed == []
-    page.locator("nav a").last.focus()
+    page.locator(".skip").focus()
     seen = set()
-    for _ in range(60):
+    for _ in range(90):
         page.keyboard.press("Tab")
         seen.add(page.evaluate("document.activeElement.id || document.activeElement.className"))
         if "panel-m" in seen:
@@ -279,7 +289,8 @@ def test_every_control_has_a_name_and_can_be_reached(page):
 
 def test_contents_lead_to_sections(page):
     targets = page.locator("nav a").evaluate_all("links => links.map((link) => link.getAttribute('href'))")
-    assert targets == page.locator("main > section").evaluate_all("nodes => nodes.map((node) => '#' + node.id)")
+    shown = page.locator("main > section").evaluate_all("nodes => nodes.map((node) => '#' + node.id)")
+    assert ["#previews", *targets] == shown  # the pictures stand above the contents
     assert "#looks" in targets
 
 
@@ -306,6 +317,16 @@ def test_dark_mode_follows_the_reader(page):
     assert colors() == light
 
 
+def test_charts_fit_on_paper(chromium, report):
+    with opened(chromium, report, width=1280, color_scheme="dark") as found:
+        found.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        widths = found.page.locator(".plot .main-svg").evaluate_all("nodes => nodes.map((node) => node.clientWidth)")
+        assert 300 < min(widths) < max(widths) <= 700
+        found.page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert found.page.locator("#gain-chart .main-svg").first.evaluate("node => node.clientWidth") > 1000
+        assert (found.requests, found.complaints) == ([], [])
+
+
 def test_a_phone_in_the_dark(chromium, report):
     with opened(chromium, report, width=390, has_touch=True, is_mobile=True, color_scheme="dark") as found:
         assert found.page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -325,8 +346,7 @@ def test_poor_data_makes_a_page_too(chromium, tmp_path):
     path = write_report(statistics_of(tmp_path / "runs", steps=(60,)), tmp_path / "report.html")
     with opened(chromium, path) as found:
         shown = found.page.locator("main > section").evaluate_all("nodes => nodes.map((node) => node.id)")
-        assert shown == ["compared", "scores", "classes", "curves", "sampling", "pooling", "previews", "panel"]
-        assert "kept previews" in found.page.locator("#previews").inner_text()
+        assert shown == ["scores", "classes", "curves", "sampling", "pooling", "panel", "compared"]
         assert column(found.page, "class-table", 3)[3] == "–"
         assert found.page.locator("#mass-chart-b").count() == 0
         assert marks(found.page, "class-chart") == 22
@@ -420,7 +440,7 @@ def test_many_variants_without_a_common_seed(chromium, tmp_path):
         assert found.page.evaluate("document.documentElement.scrollWidth") <= 390
         assert column(found.page, "scores-table", 4) == ["–"] * 9
         assert found.page.locator("#gain-chart").count() == 0
-        assert "8 runs" in found.page.locator("#previews").inner_text()
+        assert "the best 7 other variants" in found.page.locator("#previews").inner_text()
         scores = [float(text.split()[0]) for text in column(found.page, "scores-table", 3)]
         best = max(range(1, 9), key=lambda place: scores[place])  # the first is the baseline
         assert found.page.locator("#pixels select").input_value() == str(best - 1)

@@ -7,9 +7,44 @@ import pytest
 
 from lab_runs import CLASSES, LOOKS, PIXELS, lab_config, statistics_of, write_lab, write_lab_run
 from lab_tables import rows, tables
-from losspool.lab.tables import rare_classes
+from losspool.lab.tables import answer, rare_classes
 from losspool.lab.tables.questions import needed_per_class
-from plain_metrics import lines, score
+from plain_metrics import interval, lines, score
+
+
+def gain_of(root, seeds):
+    return [score(root / f"lmp-s{seed}") - score(root / f"base-s{seed}") for seed in seeds]
+
+
+def test_the_answer_with_seeds(root):
+    mean, low, high = (100 * value for value in interval(gain_of(root, (0, 1, 2))))
+    chance = ", so the difference may be chance" if low <= 0 <= high else ""
+    assert answer(statistics_of(root)) == (
+        f"lmp is {mean:.1f} mIoU points better than base; "
+        f"95 % interval over 3 seeds: {low:+.1f} to {high:+.1f} points{chance}."
+    )
+    assert answer(statistics_of(root, baseline="lmp")).startswith(f"base is {mean:.1f} mIoU points worse than lmp; ")
+
+
+def test_the_answer_with_one_seed(tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(0,), previews=False)
+    (gain,) = gain_of(root, (0,))
+    assert (
+        answer(statistics_of(root))
+        == f"lmp is {100 * gain:.1f} mIoU points better than base; one seed, so no interval."
+    )
+    write_lab_run(root / "focal", lab_config("focal"), level=0.1, previews=False)
+    assert answer(statistics_of(root)).startswith(
+        f"lmp, the best of 2 variants, is {100 * gain:.1f} mIoU points better"
+    )
+
+
+def test_the_answer_without_a_shared_seed_or_another_variant(tmp_path):
+    write_lab_run(tmp_path / "lmp-s0", lab_config("lmp"), previews=False)
+    alone = f"lmp reaches {100 * score(tmp_path / 'lmp-s0'):.1f} % mIoU; no other variant was run to compare it with."
+    assert answer(statistics_of(tmp_path)) == alone
+    write_lab_run(tmp_path / "base-s1", lab_config("base", 1), previews=False)
+    assert "they share no seed" in answer(statistics_of(tmp_path))
 
 
 def test_worst(root):

@@ -19,7 +19,7 @@ PIXELS = 100
 class Curve(NamedTuple):
     label: str
     p: float
-    m: float  # as losspool takes it: a float is a share of the pixels, an int their number
+    m: float | str  # as losspool takes it: a float is a share of the pixels, "1px" one of them
     weights: Tensor  # (n,), float64
 
 
@@ -38,13 +38,13 @@ def optimal_weight_panels() -> list[Panel]:
     """The curves of the paper's Fig. 2: w* where p varies, and where m varies."""
     losses = synthetic_losses().unsqueeze(0)
 
-    def curve(label: str, p: float, m: float) -> Curve:
+    def curve(label: str, p: float, m: float | str) -> Curve:
         return Curve(label, p, m, losspool.pooling_weights(losses, p=p, m=m)[0])
 
     norms = [1, 1.2, 1.4, 1.7, 2, 3, 4, 10, math.inf]
     by_p = [curve("p = ∞" if p == math.inf else f"p = {p:g}", p, 1 / 3) for p in norms]
     # m is never below one pixel, so that is what the paper's m/n = 0 comes to.
-    by_m = [curve("m/n = 0\n(one pixel)", 1.7, 1)]
+    by_m = [curve("m/n = 0\n(one pixel)", 1.7, "1px")]
     by_m += [curve(f"m/n = {share:g}", 1.7, share) for share in (0.1, 0.2, 0.4, 0.8, 1.0)]
     return [Panel("m = n/3, varying p", by_p), Panel("p = 1.7, varying m", by_m)]
 

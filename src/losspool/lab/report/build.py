@@ -11,12 +11,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from plotly.offline import get_plotlyjs  # type: ignore[import-untyped, unused-ignore]
-
 from losspool.lab.comparison import Statistics
-from losspool.lab.report.data import page_data
+from losspool.lab.report.data import PageData, page_data
 from losspool.segmentation.base import replacing
 
+SIZE = 2_000_000
+"""Bytes of a page at most: pictures get the room that the rest of it leaves."""
+PLOTLY = "plotly/plotly-basic.min.js"
+"""npm's plotly.js-basic-dist-min: lines, bars and points, a quarter of the size of Plotly's whole bundle."""
 SCRIPTS = (
     "solver.js",
     "dom.js",
@@ -38,7 +40,9 @@ SCRIPTS = (
 
 def write_report(statistics: Statistics, path: Path) -> Path:
     """Write the page to ``path`` atomically. The same runs give the same bytes."""
-    page = _page(page_data(statistics))
+    fixed = _fixed_parts()
+    room = SIZE - sum(len(part.encode()) for part in (_file("page.html"), *fixed.values()))
+    page = _page(fixed, page_data(statistics, room))
     with replacing(path) as partial:
         partial.write_text(page, encoding="utf-8")
     return path
@@ -51,17 +55,15 @@ def escaped_json(data: Any) -> str:
     return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _page(data: Any) -> str:
-    plotly = _script(get_plotlyjs())
-    own = _script("\n".join(_file(name) for name in SCRIPTS))
-    parts = {
-        "policy": html.escape(_policy(plotly, own)),
-        "title": html.escape(data["title"]),
-        "style": _file("page.css"),
-        "data": escaped_json(data),
-        "plotly": plotly,
-        "script": own,
-    }
+def _fixed_parts() -> dict[str, str]:
+    """What is the same in every report."""
+    plotly, own = _script(_file(PLOTLY)), _script("\n".join(map(_file, SCRIPTS)))
+    return {"policy": html.escape(_policy(plotly, own)), "style": _file("page.css"), "plotly": plotly, "script": own}
+
+
+def _page(fixed: dict[str, str], data: PageData) -> str:
+    own = {"title": html.escape(data["title"]), "answer": html.escape(data["answer"]), "data": escaped_json(data)}
+    parts = {**fixed, **own}
     # In one pass: inserted text may contain braces itself.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _file("page.html"))
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 
 from losspool.lab.comparison import VALIDATION, Comparison, Difference, Run, Statistics, Variant, format_setting
 from losspool.lab.figures import synthetic_losses
 from losspool.lab.report.pictures import PreviewData, preview_data
+from losspool.lab.tables import answer
 from losspool.segmentation.prediction import METRICS, Spread, void_color
 
 POINTS = 1000
 """The most points of a series over training. Cityscapes' 165,000 steps are 16,500 lines."""
 CLASS_POINTS = 150
 """The same for a series with a number per class."""
+NUMBERS = 32_000
+"""The most numbers of all series over training, which the runs share: about 250 kB."""
 
 Item = TypeVar("Item")
 Number = float | None
@@ -90,7 +94,7 @@ class VariantData(TypedDict):
 
 
 class TrainData(TypedDict):
-    """Lines of training, thinned to ``POINTS``."""
+    """Lines of training, thinned to at most ``POINTS``."""
 
     steps: list[int]
     loss: list[Number]
@@ -99,7 +103,7 @@ class TrainData(TypedDict):
 
 
 class ClassSeries(TypedDict):
-    """Lines of training, thinned to ``CLASS_POINTS``; a list over the steps for each class."""
+    """Lines of training, thinned to at most ``CLASS_POINTS``; a list over the steps for each class."""
 
     steps: list[int]
     iou: list[list[Number]]
@@ -135,6 +139,8 @@ class DifferenceData(TypedDict):
 
 class PageData(TypedDict):
     title: str
+    answer: str
+    """What the comparison found, in a sentence."""
     dataset: str
     recipes: list[str]
     model: list[str]
@@ -162,17 +168,18 @@ class PageData(TypedDict):
     """The synthetic losses of Fig. 2."""
 
 
-def page_data(statistics: Statistics) -> PageData:
-    """Everything that the page shows."""
+def page_data(statistics: Statistics, room: int) -> PageData:
+    """Everything that the page shows, in about ``room`` bytes: what the rest leaves is for pictures."""
     comparison = statistics.comparison
     runs = [run for variant in comparison.variants for run in variant.runs]
     configs = [run.config for run in runs]
     level = next(reversed(statistics.curve(comparison.baseline).values()), None)
-    variants = [_variant(statistics, variant, runs, level) for variant in comparison.variants]
-    first_runs = [variant.runs[0] for variant in (comparison.baseline, *comparison.others)]
+    detail = _Detail.of(len(runs), len(comparison.variants), len(comparison.classes))
+    variants = [_variant(statistics, variant, runs, level, detail.points) for variant in comparison.variants]
     data, void = configs[0].data, void_color(runs[0].classes)
-    return {
+    page: PageData = {
         "title": _title(data.title, [variant["label"] for variant in variants]),
+        "answer": answer(statistics),
         "dataset": f"{data.title}/{data.val}" if comparison.source == VALIDATION else data.title,
         "recipes": _distinct(config.recipe for config in configs),
         "model": _distinct(config.model.name for config in configs),
@@ -185,7 +192,7 @@ def page_data(statistics: Statistics) -> PageData:
             for info, pixels in zip(comparison.classes, comparison.pixels, strict=True)
         ],
         "variants": variants,
-        "runs": [_run(run, comparison) for run in runs],
+        "runs": [_run(run, comparison, detail) for run in runs],
         "failures": list(comparison.failures),
         "differences": [
             {"setting": key, "values": [format_setting(value) for value in values]}
@@ -198,9 +205,15 @@ def page_data(statistics: Statistics) -> PageData:
             if any(key in variant["metrics"] for variant in variants)
         ],
         "void": "#{:02x}{:02x}{:02x}".format(*void),
-        "previews": preview_data([(runs.index(run), run.folder.previews) for run in first_runs], void),
+        "previews": preview_data([], void, 0),
         "losses": synthetic_losses().tolist(),
     }
+    # The baseline, then the best: with many variants these are the ones whose pictures there is room for.
+    others = sorted(comparison.others, key=lambda variant: -statistics.score(variant).mean)
+    shown = [variant.runs[0] for variant in (comparison.baseline, *others)]
+    left = room - len(json.dumps(page))
+    page["previews"] = preview_data([(runs.index(run), run.folder.previews) for run in shown], void, left)
+    return page
 
 
 def _title(dataset: str, labels: Sequence[str]) -> str:
@@ -216,7 +229,21 @@ def thinned(items: Sequence[Item], most: int) -> list[Item]:
     return list(items[::-1][::every][::-1])
 
 
-def _variant(statistics: Statistics, variant: Variant, runs: Sequence[Run], level: Number) -> VariantData:
+class _Detail(NamedTuple):
+    """How many points the series over training have."""
+
+    points: int
+    class_points: int
+
+    @classmethod
+    def of(cls, runs: int, variants: int, classes: int) -> _Detail:
+        """A quarter of ``NUMBERS`` for the loss and the pooling, the rest for series with a number per class."""
+        points = NUMBERS // 4 // (4 * runs + 2 * variants)
+        class_points = NUMBERS * 3 // 4 // (runs * (3 * classes + 1))
+        return cls(max(min(points, POINTS), 2), max(min(class_points, CLASS_POINTS), 2))
+
+
+def _variant(statistics: Statistics, variant: Variant, runs: Sequence[Run], level: Number, points: int) -> VariantData:
     comparison = statistics.comparison
     baseline = variant is comparison.baseline
     score = statistics.score(variant)
@@ -237,7 +264,7 @@ def _variant(statistics: Statistics, variant: Variant, runs: Sequence[Run], leve
         "class_scores": [None if each is None else _spread(each) for each in statistics.class_scores(variant)],
         "class_gains": [] if baseline else [_gain(each) for each in statistics.class_gains(variant)],
         "miou": {"steps": list(curve), "values": list(curve.values())},
-        "loss": _mean_loss(variant),
+        "loss": _mean_loss(variant, points),
         "recall": dict(statistics.recall(variant)),
         "metrics": {
             key: [None if each is None else _spread(each) for each in scores]
@@ -247,9 +274,9 @@ def _variant(statistics: Statistics, variant: Variant, runs: Sequence[Run], leve
     }
 
 
-def _run(run: Run, comparison: Comparison) -> RunData:
-    lines = thinned(run.train, POINTS)
-    few = thinned(run.train, CLASS_POINTS)
+def _run(run: Run, comparison: Comparison, detail: _Detail) -> RunData:
+    lines = thinned(run.train, detail.points)
+    few = thinned(run.train, detail.class_points)
     about = run.description
     place = next(index for index, variant in enumerate(comparison.variants) if run in variant.runs)
     return {
@@ -277,12 +304,12 @@ def _run(run: Run, comparison: Comparison) -> RunData:
     }
 
 
-def _mean_loss(variant: Variant) -> CurveData:
+def _mean_loss(variant: Variant, points: int) -> CurveData:
     """Mean over seeds, at the steps that all seeds have."""
     runs: list[dict[int, float | None]] = [
         {line["step"]: line.get("loss") for line in run.train} for run in variant.runs
     ]
-    steps = thinned(sorted(set.intersection(*(set(run) for run in runs))), POINTS)
+    steps = thinned(sorted(set.intersection(*(set(run) for run in runs))), points)
     columns = [[math.nan if (loss := run[step]) is None else loss for run in runs] for step in steps]
     return {"steps": steps, "values": [_short(float(np.mean(column))) for column in columns]}
 
@@ -293,7 +320,7 @@ def _by_class(lines: Sequence[dict[str, Any]], key: str, classes: int) -> list[l
 
 
 def _short(value: Number) -> Number:
-    """Five digits: more than a line on a screen shows, and half the size of the page."""
+    """Five digits: more than a line on a screen shows, and a third of the bytes."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 

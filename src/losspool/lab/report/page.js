@@ -5,21 +5,21 @@
   const { el, byId } = report;
   const data = JSON.parse(byId('data').textContent);
 
-  report.showCompared(data);
+  report.showPreviews(data);
   report.showScores(data);
   report.showClasses(data);
+  report.showPixels(data);
+  report.showLooks(data);
   report.showMetrics(data);
   report.showConfusion(data);
-  report.showPixels(data);
   report.showCurves(data);
   report.showSampling(data);
   report.showPooling(data);
-  report.showPreviews(data);
-  report.showLooks(data);
   report.showPanel(data);
+  report.showCompared(data);
 
   // After the sections: those that do not apply are gone by now.
-  byId('contents').append(...[...document.querySelectorAll('main > section')].map((section) =>
+  byId('contents').append(...[...document.querySelectorAll('nav ~ section')].map((section) =>
     el('li', {}, [el('a', { href: `#${section.id}`, text: section.querySelector('h2').textContent })])));
 
   report.onThemeChange(report.redrawAll);

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from PIL import Image
@@ -18,14 +19,32 @@ from losspool.segmentation.data import Pixels
 from losspool.segmentation.prediction import heat_image
 from losspool.segmentation.training import WEIGHT_UNIT
 
-RUNS = 8
-"""The most runs that show pictures: those of a grid of 40 would make a page that no browser opens."""
-STEPS = 16
-"""The most steps of a run."""
-WIDTH = 640
-"""Pixels; wider pictures are scaled down."""
+
+class Detail(NamedTuple):
+    """The most that is shown of the previews."""
+
+    runs: int
+    steps: int
+    """Of each run."""
+    width: int
+    """Pixels; wider pictures are scaled down."""
+
+
+DETAILS = (
+    Detail(8, 16, 640),
+    Detail(8, 8, 640),
+    Detail(8, 4, 640),
+    Detail(8, 4, 320),
+    Detail(4, 4, 320),
+    Detail(2, 4, 320),
+    Detail(2, 2, 320),
+    Detail(2, 1, 240),
+)
+"""The first whose pictures fit into the page is taken, or the last."""
 LEAST_TOP = 2.0
 """The colour scale of the weights reaches at least this far, so that the plain mean's 1 is not at its end."""
+_OVERHEAD = 60
+"""Bytes that a picture takes beside its URI: quotes, its step and its indices."""
 
 
 class FrameData(TypedDict):
@@ -69,18 +88,33 @@ class PreviewData(TypedDict):
     scale: ScaleData
 
 
-def preview_data(runs: Sequence[tuple[int, Path]], void: tuple[int, int, int]) -> PreviewData:
-    """Previews of runs, each given by its index and its folder of previews. Runs without any are skipped.
+class _FullError(Exception):
+    """The pictures do not fit into the page."""
 
-    ``void`` is the colour of void.
+
+def preview_data(runs: Sequence[tuple[int, Path]], void: tuple[int, int, int], room: int) -> PreviewData:
+    """Previews of runs, each given by its index and its folder of previews, in as much detail as ``room`` bytes allow.
+
+    Runs without previews are skipped. Where there is little room the last runs are left out. ``void`` is the colour
+    of void.
     """
-    found = [(place, folder, _frames(folder)) for place, folder in runs if folder.is_dir()]
-    found = [entry for entry in found if entry[2]]
-    kept = found[:RUNS]
-    grey = max((_brightest(path) for _, folder, frames in kept for path in _weight_files(folder, frames)), default=0)
-    pool, top = _Pool(void), max(grey / WEIGHT_UNIT, LEAST_TOP)
+    found = [(place, folder) for place, folder in runs if predicted_steps(folder)]
+    painter = _Painter(void)
+    *larger, smallest = DETAILS
+    for detail in larger:
+        with suppress(_FullError):
+            return _previews(found, painter, detail, room)
+    return _previews(found, painter, smallest, None)
+
+
+def _previews(found: Sequence[tuple[int, Path]], painter: _Painter, detail: Detail, room: int | None) -> PreviewData:
+    kept = [(place, folder, _frames(folder, detail.steps)) for place, folder in found[: detail.runs]]
+    files = [path for _, folder, frames in kept for path in _weight_files(folder, frames)]
+    grey = max(map(painter.brightest, files), default=0)
+    top = max(grey / WEIGHT_UNIT, LEAST_TOP)
+    pool = _Pool(painter, detail.width, top, room)
     shown: list[RunPreviews] = [
-        {"run": place, "images": _images(pool, folder, frames, top)} for place, folder, frames in kept
+        {"run": place, "images": _images(pool, folder, frames)} for place, folder, frames in kept
     ]
     stops = _viridis(np.linspace(0, top, 17), top)
     return {
@@ -95,45 +129,113 @@ def preview_data(runs: Sequence[tuple[int, Path]], void: tuple[int, int, int]) -
     }
 
 
-class _Pool:
-    """Indices of pictures by their URI, and the colour of void in them."""
+class _Painter:
+    """Pictures as data: URIs; None where one is missing or broken. Each is encoded once, whatever is tried."""
 
     def __init__(self, void: tuple[int, int, int]) -> None:
-        self.void = void
-        self.places: dict[str, int] = {}
+        self._palette = partial(read_palette, void=void)
+        self._report = cache(say)
+        self.photo, self.classes = cache(self._photo), cache(self._classes)
+        self.weights, self.brightest = cache(self._weights), cache(self._brightest)
 
-    def add(self, image: Image.Image, kind: str) -> int:
-        buffer = BytesIO()
-        if kind == "jpeg":
-            image.save(buffer, format="JPEG", quality=90)
-        else:
-            image.save(buffer, format="PNG", optimize=True)
-        uri = f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    def _photo(self, path: Path, width: int) -> str | None:
+        found = self._readable(path)
+        if found is None:
+            return None
+        image = found.convert("RGB")
+        # JPEG: a photograph as PNG is five times as large.
+        return _uri(image.resize(_size(image, width), Image.Resampling.LANCZOS), "jpeg", quality=85)
+
+    def _classes(self, path: Path, width: int) -> str | None:
+        """A palette picture, scaled without mixing the colours of classes."""
+        image = self._readable(path, self._palette)
+        if image is None:
+            return None
+        small = image.resize(_size(image, width), Image.Resampling.NEAREST)
+        colors = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)
+        return _uri(_compact(np.asarray(small), colors), "png", optimize=True)
+
+    def _weights(self, path: Path, width: int, top: float) -> str | None:
+        """Grey levels, ``WEIGHT_UNIT`` per unit of weight, in the colours of viridis."""
+        found = self._readable(path)
+        if found is None:
+            return None
+        image = found.convert("L")
+        small = image.resize(_size(image, width), Image.Resampling.BOX)  # the mean: these are amounts
+        colors = _viridis(np.arange(256) / WEIGHT_UNIT, top)
+        return _uri(_compact(np.asarray(small), colors), "png", optimize=True)
+
+    def _brightest(self, path: Path) -> int:
+        image = self._readable(path)
+        return 0 if image is None else int(np.asarray(image.convert("L")).max(initial=0))
+
+    def _readable(self, path: Path, read: Callable[[Path], Image.Image] = read_picture) -> Image.Image | None:
+        """A broken picture is reported and does not stop the page."""
+        if not path.is_file():
+            return None
+        try:
+            return read(path)
+        except UserError as error:
+            self._report(f"left out: {error}")
+            return None
+
+
+class _Pool:
+    """Indices of pictures by their URI."""
+
+    def __init__(self, painter: _Painter, width: int, top: float, room: int | None) -> None:
+        self.places: dict[str, int] = {}
+        self._painter, self._width, self._top, self._room = painter, width, top, room
+
+    def photo(self, path: Path) -> int | None:
+        return self._add(self._painter.photo(path, self._width))
+
+    def classes(self, path: Path) -> int | None:
+        return self._add(self._painter.classes(path, self._width))
+
+    def weights(self, path: Path) -> int | None:
+        return self._add(self._painter.weights(path, self._width, self._top))
+
+    def _add(self, uri: str | None) -> int | None:
+        if uri is None:
+            return None
+        if uri not in self.places and self._room is not None:
+            self._room -= len(uri) + _OVERHEAD
+            if self._room < 0:
+                raise _FullError
         return self.places.setdefault(uri, len(self.places))
 
 
-def _frames(folder: Path) -> dict[int, list[int]]:
-    """The steps at which each numbered image is shown."""
-    return {number: evenly(steps, STEPS) for number, steps in predicted_steps(folder).items()}
+def _uri(image: Image.Image, kind: str, **options: Any) -> str:
+    buffer = BytesIO()
+    image.save(buffer, format=kind, **options)
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def _images(pool: _Pool, folder: Path, frames: dict[int, list[int]], top: float) -> list[ImageData]:
+def _frames(folder: Path, most: int) -> dict[int, list[int]]:
+    """The steps at which each numbered image is shown; a single one is the last."""
+    return {
+        number: evenly(steps[-1:] if most == 1 else steps, most) for number, steps in predicted_steps(folder).items()
+    }
+
+
+def _images(pool: _Pool, folder: Path, frames: dict[int, list[int]]) -> list[ImageData]:
     names = image_names(folder)
     return [
         {
             "name": names[number] if number < len(names) else f"image {number}",
-            "image": _photo(pool, folder / f"{number:02d}-image.png"),
-            "label": _classes(pool, folder / f"{number:02d}-label.png"),
-            "frames": [frame for step in steps if (frame := _frame(pool, folder, number, step, top))],
+            "image": pool.photo(folder / f"{number:02d}-image.png"),
+            "label": pool.classes(folder / f"{number:02d}-label.png"),
+            "frames": [frame for step in steps if (frame := _frame(pool, folder, number, step))],
         }
         for number, steps in frames.items()
     ]
 
 
-def _frame(pool: _Pool, folder: Path, number: int, step: int, top: float) -> FrameData | None:
+def _frame(pool: _Pool, folder: Path, number: int, step: int) -> FrameData | None:
     prediction, weights = _files(folder, number, step)
-    shown = _classes(pool, prediction)
-    return None if shown is None else {"step": step, "prediction": shown, "weights": _weights(pool, weights, top)}
+    shown = pool.classes(prediction)
+    return None if shown is None else {"step": step, "prediction": shown, "weights": pool.weights(weights)}
 
 
 def _files(folder: Path, number: int, step: int) -> tuple[Path, Path]:
@@ -144,46 +246,6 @@ def _files(folder: Path, number: int, step: int) -> tuple[Path, Path]:
 def _weight_files(folder: Path, frames: dict[int, list[int]]) -> Iterable[Path]:
     files = (_files(folder, number, step)[1] for number, steps in frames.items() for step in steps)
     return (path for path in files if path.is_file())
-
-
-def _readable(path: Path, read: Callable[[Path], Image.Image] = read_picture) -> Image.Image | None:
-    """None where the picture is missing or broken. A broken one is reported and does not stop the page."""
-    if not path.is_file():
-        return None
-    try:
-        return read(path)
-    except UserError as error:
-        say(f"left out: {error}")
-        return None
-
-
-def _photo(pool: _Pool, path: Path) -> int | None:
-    found = _readable(path)
-    if found is None:
-        return None
-    image = found.convert("RGB")
-    # JPEG: a photograph as PNG is five times as large.
-    return pool.add(image.resize(_size(image), Image.Resampling.LANCZOS), "jpeg")
-
-
-def _classes(pool: _Pool, path: Path) -> int | None:
-    """A palette picture, scaled without mixing the colours of classes."""
-    image = _readable(path, partial(read_palette, void=pool.void))
-    if image is None:
-        return None
-    small = image.resize(_size(image), Image.Resampling.NEAREST)
-    colors = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)
-    return pool.add(_compact(np.asarray(small), colors), "png")
-
-
-def _weights(pool: _Pool, path: Path, top: float) -> int | None:
-    """Grey levels, ``WEIGHT_UNIT`` per unit of weight, in the colours of viridis."""
-    found = _readable(path)
-    if found is None:
-        return None
-    image = found.convert("L")
-    small = image.resize(_size(image), Image.Resampling.BOX)  # the mean: these are amounts
-    return pool.add(_compact(np.asarray(small), _viridis(np.arange(256) / WEIGHT_UNIT, top)), "png")
 
 
 def _compact(indices: Pixels, colors: Pixels) -> Image.Image:
@@ -200,11 +262,6 @@ def _viridis(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], top: flo
     return np.asarray(heat_image(row, top, np.zeros(row.shape, np.bool_)))[0]
 
 
-def _brightest(path: Path) -> int:
-    image = _readable(path)
-    return 0 if image is None else int(np.asarray(image.convert("L")).max(initial=0))
-
-
-def _size(image: Image.Image) -> tuple[int, int]:
-    width = min(image.width, WIDTH)
+def _size(image: Image.Image, most: int) -> tuple[int, int]:
+    width = min(image.width, most)
     return width, max(round(image.height * width / image.width), 1)

@@ -8,7 +8,7 @@
     const { previews, runs, classes } = data;
     const body = byId('previews-body');
     if (!previews.runs.length) {
-      body.append(el('p', { class: 'note', text: 'None of these runs kept previews.' }));
+      byId('previews').remove();
       return;
     }
     const labels = previews.runs.map(({ run }) => report.runLabel(data, runs[run]));
@@ -65,18 +65,17 @@
     }, fade);
     const legend = el('ul', { class: 'legend', 'aria-label': 'Colours of the classes' });
     report.classLegend(legend, [...classes, { name: 'void', color: data.void }]);
-    if (previews.left_out) {
-      body.append(el('p', { class: 'notes', text:
-        `To keep the page small it holds pictures of ${previews.runs.length} runs, the first seed of each of so many variants; ` +
-        `those of ${previews.left_out} more variants are left out.` }));
-    }
     body.append(
-      el('div', { class: 'controls' }, [...choosers, image, stepField, opacity]),
       el('div', { class: `viewer${chosen.length < 2 ? ' single' : ''}` },
         // Read by columns: below the image its label, below a prediction the weights of the same run.
         [slots.image, ...slots.predictions, slots.label, ...slots.weights].map(({ figure }) => figure)),
-      scale(previews.scale), legend,
+      el('div', { class: 'controls' }, [...choosers, image, stepField, opacity]),
+      el('div', { class: 'keys' }, [legend, scale(previews.scale)]),
     );
+    if (previews.left_out) {
+      body.append(el('p', { class: 'notes', text:
+        `To keep the page small it has pictures of the baseline and the best ${previews.runs.length - 1} other variants, first seed each.` }));
+    }
     slots.label.figure.classList.add('second');
     fade(70);
     newSteps();

@@ -33,8 +33,13 @@
 
   function onThemeChange(redraw) {
     dark.addEventListener('change', redraw);
-    addEventListener('beforeprint', () => { printing = true; redraw(); });
-    addEventListener('afterprint', () => { printing = false; redraw(); });
+    const print = (now) => {
+      printing = now;
+      document.documentElement.classList.toggle('printing', now); // as wide as paper, before charts are drawn
+      redraw();
+    };
+    addEventListener('beforeprint', () => print(true));
+    addEventListener('afterprint', () => print(false));
   }
 
   Object.assign(report, { theme, look, onThemeChange });

@@ -3,7 +3,16 @@
 from losspool.lab.tables.formats import format_table, show_tables, write_tables
 from losspool.lab.tables.from_runs import run_tables
 from losspool.lab.tables.paper import paper_tables
-from losspool.lab.tables.questions import rare_classes
+from losspool.lab.tables.questions import answer, rare_classes
 from losspool.lab.tables.table import Table
 
-__all__ = ["Table", "format_table", "paper_tables", "rare_classes", "run_tables", "show_tables", "write_tables"]
+__all__ = [
+    "Table",
+    "answer",
+    "format_table",
+    "paper_tables",
+    "rare_classes",
+    "run_tables",
+    "show_tables",
+    "write_tables",
+]

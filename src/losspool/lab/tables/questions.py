@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from losspool.lab.comparison import Statistics
+from losspool.lab.comparison import CONFIDENCE, Difference, Statistics, Variant
 from losspool.lab.tables.notes import score_source, scored_classes
 from losspool.lab.tables.table import NOTHING, Cell, Table, number, percent, points, text
 
@@ -11,6 +11,44 @@ RARE = 0.01
 """A class with a smaller share of the pixels counts as rare."""
 RESOLUTION = 0.25
 """The share of a step by which it may be uncertain for a factor of two steps to be printed."""
+
+
+def answer(statistics: Statistics) -> str:
+    """One sentence: by how much the best variant beats the baseline, and how certain that is."""
+    comparison = statistics.comparison
+    base, others = comparison.baseline, comparison.others
+    if not others:
+        return f"{base.label} reaches {_miou(statistics, base)}; no other variant was run to compare it with."
+    best = statistics.best(others)
+    name = best.label if len(others) == 1 else f"{best.label}, the best of {len(others)} variants,"
+    gain = statistics.gain(best)
+    if gain is None:
+        scores = f"{_miou(statistics, best)} and {base.label} {_miou(statistics, base)}"
+        return f"{name} reaches {scores}; they share no seed, so the difference has no interval."
+    rounded = round(100 * gain.mean, 1)
+    verdict = (
+        f"{abs(rounded):.1f} mIoU points {'better' if rounded > 0 else 'worse'} than"
+        if rounded
+        else "within 0.1 mIoU points of"
+    )
+    return f"{name} is {verdict} {base.label}; {_certainty(statistics, best, gain)}."
+
+
+def _certainty(statistics: Statistics, variant: Variant, gain: Difference) -> str:
+    images = statistics.image_intervals(variant)
+    alone = len(variant.runs) == len(statistics.comparison.baseline.runs) == 1
+    seeds = f"{gain.pairs} seeds" if gain.pairs > 1 else "one seed" if alone else "one seed in common"
+    interval = gain.interval or (images.miou if images else None)
+    if interval is None:
+        return f"{seeds}, so no interval"
+    over = f"interval over {seeds}" if gain.interval else f"interval over images, of {seeds}"
+    ends = f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
+    chance = ", so the difference may be chance" if interval.low <= 0 <= interval.high else ""
+    return f"{100 * CONFIDENCE:g} % {over}: {ends} points{chance}"
+
+
+def _miou(statistics: Statistics, variant: Variant) -> str:
+    return f"{100 * statistics.score(variant).mean:.1f} % mIoU"
 
 
 def worst_table(statistics: Statistics) -> Table | None:
