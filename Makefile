@@ -6,7 +6,7 @@ SETUP := $(VENV)/.installed
 LAB := $(VENV)/.lab
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test kernels lint types demo schema images bench matrix mutants
+.PHONY: help setup test kernels lint types demo package schema images bench matrix mutants
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,10 @@ types: $(SETUP)  ## check types
 	$(BIN)/mypy
 
 demo: $(LAB)  ## train with the plain loss and with loss max-pooling, and write a report
-	$(BIN)/losspool lab run demo --jobs 2 --out demo
+	$(BIN)/losspool demo
+
+package: $(SETUP)  ## build wheel and sdist, check them, and try the wheel with torch alone
+	$(BIN)/python tests/scripts/check_package.py
 
 schema: $(SETUP)  ## write the JSON schema of recipes again, after a change of settings or tables
 	$(BIN)/python -m losspool.segmentation.config.json_schema

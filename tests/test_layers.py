@@ -23,6 +23,7 @@ ROOMS = (
     "lab",
     "segmentation.training",
     "segmentation.prediction",
+    "segmentation.doctor",
     "segmentation.runs",
     "segmentation.planning",
     "segmentation.config",

@@ -5,12 +5,9 @@ from __future__ import annotations
 import io
 import sys
 
-try:
-    import typer
-except ImportError:
-    sys.exit("the losspool command needs more packages than the loss: pip install 'losspool[train]'")
+import typer
 
-from losspool.cli import commands, lab
+from losspool.cli import commands, greeting, lab
 from losspool.segmentation.base import UserError, hard_exit, out_of_memory, say
 
 
@@ -18,13 +15,26 @@ def _group(help: str, **options: object) -> typer.Typer:
     return typer.Typer(help=help, no_args_is_help=True, add_completion=False, **options)  # type: ignore[arg-type]
 
 
-app = _group("Train segmentation networks with loss max-pooling.", pretty_exceptions_enable=False)
+def _greet(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        greeting.greet()
+
+
+app = typer.Typer(
+    help="Train segmentation networks with loss max-pooling.",
+    callback=_greet,
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("demo")(lab.demo)
 app.command("train")(commands.train)
 app.command("evaluate")(commands.evaluate)
 app.command("predict")(commands.predict)
 app.command("export")(commands.export)
 app.command("plan")(commands.plan)
 app.command("config")(commands.config)
+app.command("doctor")(greeting.doctor)
 
 recipes_app = typer.Typer(add_completion=False, invoke_without_command=True, callback=commands.recipes)
 recipes_app.command("show")(commands.show_recipe)

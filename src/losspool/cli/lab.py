@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,7 +29,7 @@ Classes = Annotated[str | None, typer.Option(help="Score only these classes, suc
 
 def needs_the_lab() -> None:
     """Run grids of experiments; make tables, figures and a report."""
-    for package in ("matplotlib", "plotly", "scipy"):
+    for package in ("matplotlib", "scipy"):
         if importlib.util.find_spec(package) is None:
             raise UserError(f"the lab needs {package}: pip install 'losspool[lab]'")
 
@@ -48,19 +49,29 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would run.")] = False,
 ) -> None:
     """Run every experiment of a grid, then write its tables, figures and report."""
+    _run_grid(
+        grid,
+        overrides or [],
+        out=out,
+        executor=executor,
+        address=address,
+        jobs=jobs,
+        threads=threads,
+        dry_run=dry_run,
+    )
+
+
+def demo(out: Annotated[Path, typer.Option(help="Output folder.")] = Path("demo")) -> None:
+    """Train on generated streets with the plain loss and with loss max-pooling, and write a report."""
+    needs_the_lab()
+    _run_grid("demo", [], out=out, jobs=min(os.cpu_count() or 1, 2))
+
+
+def _run_grid(grid: str, overrides: list[str], **options: Any) -> None:
     from losspool.lab.grids import run_grid
 
     try:
-        succeeded = run_grid(
-            grid,
-            overrides or [],
-            out=out,
-            executor=executor,
-            address=address,
-            jobs=jobs,
-            threads=threads,
-            dry_run=dry_run,
-        )
+        succeeded = run_grid(grid, overrides, **options)
     except Interrupted as stopped:
         say("stopped; run the same command again to resume")
         raise typer.Exit(128 + stopped.signal) from None

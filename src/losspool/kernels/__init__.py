@@ -27,30 +27,45 @@ def usable(tensor: Tensor) -> bool:
 
 
 def device_usable(device: torch.device) -> bool:
-    """``LOSSPOOL_KERNELS=0`` switches the kernels off; ``interpret`` runs them on CPU tensors, for tests."""
+    return unusable(device) is None
+
+
+def unusable(device: torch.device) -> str | None:
+    """Why the kernels do not compute the loss on this device; None if they do.
+
+    ``LOSSPOOL_KERNELS=0`` switches the kernels off; ``interpret`` runs them on CPU tensors, for tests.
+    """
     switch = os.environ.get("LOSSPOOL_KERNELS", "1")
     if device.type == "cpu":
-        wanted = switch == "interpret" and os.environ.get("TRITON_INTERPRET") == "1"
-    else:
-        wanted = switch != "0" and device.type == "cuda" and _supported(device)
-    return wanted and _triton_works()
+        if switch != "interpret" or os.environ.get("TRITON_INTERPRET") != "1":
+            return "plain tensor operations compute the loss on CPUs"
+    elif device.type != "cuda":
+        return f"there are none for {device.type} devices"
+    elif switch == "0":
+        return "LOSSPOOL_KERNELS=0 switches them off"
+    elif (found := torch.cuda.get_device_capability(device)) < (oldest := _oldest()):
+        return f"the device has compute capability {_dotted(found)}, and {_dotted(oldest)} is needed"
+    return _triton_fault()
 
 
-def _supported(device: torch.device) -> bool:
-    oldest = _OLDEST_CUDA if torch.version.hip is None else _OLDEST_ROCM
-    return torch.cuda.get_device_capability(device) >= oldest
+def _oldest() -> tuple[int, int]:
+    return _OLDEST_CUDA if torch.version.hip is None else _OLDEST_ROCM
 
 
-def _triton_works() -> bool:
+def _triton_fault() -> str | None:
     try:
         import triton
     except ImportError:
-        return False
+        return "Triton is not installed"
     if tuple(int(part) for part in triton.__version__.split(".")[:2]) < _OLDEST_TRITON:
-        return False
+        return f"Triton is version {triton.__version__}, and {_dotted(_OLDEST_TRITON)} is needed"
     import losspool.kernels.operators  # noqa: F401
 
-    return True
+    return None
 
 
-__all__ = ["usable"]
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+__all__ = ["unusable", "usable"]

@@ -9,7 +9,7 @@ from losspool.segmentation.data.files import FileDataset, Pair, existing_folder,
 from losspool.segmentation.data.groups import Groups
 from losspool.segmentation.data.images import SUFFIXES, Intensity, Reading, opened, read_image
 from losspool.segmentation.data.import_data import Options as ImportOptions
-from losspool.segmentation.data.indexing import ClassIndex, build_index, class_index
+from losspool.segmentation.data.indexing import ClassIndex, build_index, cache_folder, class_index
 from losspool.segmentation.data.labels import contiguous
 from losspool.segmentation.data.protocol import (
     IGNORE,
@@ -52,6 +52,7 @@ __all__ = [
     "Splitting",
     "WarnOnce",
     "build_index",
+    "cache_folder",
     "check_classes",
     "class_index",
     "contiguous",

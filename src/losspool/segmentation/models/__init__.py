@@ -5,7 +5,7 @@ from losspool.segmentation.models.deeplab import DeepLabV2
 from losspool.segmentation.models.network import ALIGN_CORNERS, covered, enlarge
 from losspool.segmentation.models.packages import PACKAGES, TrainingOutput
 from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
-from losspool.segmentation.models.pretrained import pretrained_weights
+from losspool.segmentation.models.pretrained import cached_weights, pretrained_weights
 from losspool.segmentation.models.registry import Model, build_fine_tuned, build_from_spec, build_model
 from losspool.segmentation.models.spec import MODELS, ModelSpec, default_output_stride
 from losspool.segmentation.models.unet import BUILD as UNET
@@ -28,6 +28,7 @@ __all__ = [
     "build_fine_tuned",
     "build_from_spec",
     "build_model",
+    "cached_weights",
     "covered",
     "default_output_stride",
     "enlarge",

@@ -29,14 +29,19 @@ def pretrained_weights(backbone: str, given: Path | None = None) -> Path:
 
     torch's cache is ``$TORCH_HOME/hub/checkpoints``, by default in the user's cache folder.
     """
-    name = FILES[backbone]
-    cached = Path(torch.hub.get_dir()) / "checkpoints" / name
+    name, cached = FILES[backbone], cached_weights()[backbone]
     if given is not None:
         path = given / name if given.is_dir() else given
         if not path.is_file():
             raise UserError(f"{path}: no such weights file; {_by_hand(name)}")
         return _checked(path) if path.name == name else path
     return _checked(cached) if cached.is_file() else _downloaded(name, cached)
+
+
+def cached_weights() -> dict[str, Path]:
+    """Where the file of each backbone is looked for, and downloaded to."""
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    return {backbone: folder / name for backbone, name in FILES.items()}
 
 
 def _checked(path: Path) -> Path:
