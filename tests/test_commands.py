@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 
 from losspool import cli
 from losspool.lab.grids.tasks import Outcome, Task
@@ -50,6 +51,8 @@ def test_commands_run_as_they_stand(name, tmp_path, monkeypatch):
     save(tmp_path / "photo.jpg", noise(60, 80))
     for arguments in found:
         arguments = [argument.replace("/data/weeds", str(weeds)) for argument in arguments]
+        if arguments[0] == "demo":  # the same with overrides
+            arguments = ["lab", "run", "demo", "--out", "demo", *arguments[1:]]
         if arguments[0] == "train" or arguments[:2] == ["lab", "run"]:
             arguments += SMALL + (["train.keep_steps=[]", "train.previews=1"] if arguments[0] == "lab" else [])
         monkeypatch.setattr("sys.argv", ["losspool", *arguments])
@@ -58,8 +61,52 @@ def test_commands_run_as_they_stand(name, tmp_path, monkeypatch):
         assert ended.value.code == 0, arguments
 
 
+def ended(monkeypatch, capsys, *words):
+    monkeypatch.setattr("sys.argv", ["losspool", *words])
+    with pytest.raises(SystemExit) as done:
+        cli.main()
+    return done.value.code, capsys.readouterr().out
+
+
+def test_the_demo_is_its_grid(monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr("losspool.lab.grids.run_grid", lambda *grid, **options: asked.append((*grid, options)) or True)
+    assert ended(monkeypatch, capsys, "demo", "--out", "here")[0] == 0
+    ((grid, overrides, options),) = asked
+    assert (grid, overrides, options["out"]) == ("demo", [], Path("here"))
+
+
+def test_losspool_alone_greets_with_commands_that_exist(monkeypatch, capsys):
+    code, text = ended(monkeypatch, capsys)
+    assert code == 0
+    named = re.findall(r"^  losspool (\w+)", text, flags=re.MULTILINE)
+    assert len(named) == 3
+    for name in named:
+        assert ended(monkeypatch, capsys, name, "--help")[0] == 0
+
+
+def test_the_doctor_reports_what_is_here_and_what_is_not(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    weights = tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
+    weights.parent.mkdir(parents=True)
+    weights.touch()
+    code, text = ended(monkeypatch, capsys, "doctor")
+    found = dict(re.split(r": +", line, maxsplit=1) for line in text.splitlines())
+    assert code == 0
+    assert found["torch"].startswith(f"{torch.__version__}, ")
+    assert found["cache"] == f"{tmp_path / 'cache' / 'losspool'}: writable"
+    assert found["weights"].startswith(f"{weights.parent}: resnet18; not there: resnet101, ")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # a folder cannot be made in a file
+    assert "not writable" in ended(monkeypatch, capsys, "doctor")[1]
+
+
 def test_every_command_explains_itself(monkeypatch, capsys):
-    single = [[name] for name in ("plan", "train", "evaluate", "predict", "export", "data", "lab", "recipes")]
+    single = [
+        [name]
+        for name in ("demo", "doctor", "plan", "train", "evaluate", "predict", "export", "data", "lab", "recipes")
+    ]
     for arguments in ([], *single, ["data", "check"], ["data", "import"], ["recipes", "show"], *LAB):
         monkeypatch.setattr("sys.argv", ["losspool", *arguments, "--help"])
         with pytest.raises(SystemExit) as ended:

@@ -57,6 +57,17 @@ def test_not_with_an_old_triton_or_none(card, monkeypatch):
     assert not usable()
 
 
+def test_the_reason_names_what_is_missing(card, monkeypatch):
+    assert kernels.unusable(GPU) is None
+    assert kernels.unusable(torch.device("mps")) == "there are none for mps devices"
+    card.__version__ = "3.6.0"
+    assert kernels.unusable(GPU) == "Triton is version 3.6.0, and 3.7 is needed"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert kernels.unusable(GPU) == "the device has compute capability 7.5, and 8.0 is needed"
+    monkeypatch.setenv("LOSSPOOL_KERNELS", "0")
+    assert kernels.unusable(GPU) == "LOSSPOOL_KERNELS=0 switches them off"
+
+
 def test_the_switch(card, monkeypatch):
     monkeypatch.setenv("LOSSPOOL_KERNELS", "0")
     assert not usable()

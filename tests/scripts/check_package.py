@@ -32,10 +32,10 @@ def main() -> None:
         wheel, sdist = build(Path(folder) / "dist")
         check_files(wheel, sdist)
         python = environment(Path(folder) / "environment", wheel)
-        done = run(python, "-c", LOSS, cwd=folder)
+        done = run(python, "-I", "-c", LOSS, cwd=folder)
         assert done.returncode == 0, done.stderr
         for words, sentence in SENTENCES.items():
-            done = run(python, "-m", "losspool", *words, cwd=folder)
+            done = run(python, "-I", "-m", "losspool", *words, cwd=folder)
             assert sentence in done.stdout + done.stderr, (words, done)
             assert "Traceback" not in done.stderr, done.stderr
     print("The loss works from the wheel; every command without its extra says so.")

@@ -190,7 +190,7 @@ def test_the_slider_goes_through_training(page):
     now = sources()
     changed = [one != other for one, other in zip(last, now, strict=True)]
     assert changed == [False, True, True, False, False, True, False, True]
-    page.get_by_label("Run B", exact=True).last.select_option(label="base, seed 0")
+    page.get_by_label("Run B", exact=True).first.select_option(label="base, seed 0")
     assert sources()[1] == sources()[2]
     page.get_by_label("Image", exact=True).select_option(label="scene 1")
     assert captions()[0] == "scene 1"

@@ -38,11 +38,7 @@
       const width = plot.clientWidth || figure.clientWidth;
       const { traces, layout, height } = build({ narrow: width < NARROW, width, on: (key) => !off.has(key) });
       for (const trace of traces) trace.visible = !off.has(trace.legendgroup);
-      Plotly.react(plot, traces, frame(layout, height, width < NARROW), {
-        displayModeBar: false,
-        responsive: true,
-        doubleClick: 'reset',
-      });
+      Plotly.react(plot, traces, frame(layout, height, width), { displayModeBar: false, doubleClick: 'reset' });
       keys.replaceChildren(...legend().map((entry, place) => legendEntry(entry, !off.has(entry.key), () => {
         if (!off.delete(entry.key)) off.add(entry.key);
         draw();
@@ -56,7 +52,7 @@
   }
 
   /** The layout that all charts share, with their own merged in. */
-  function frame(own, height, narrow) {
+  function frame(own, height, width) {
     const { ink, soft, grid, axis, page } = theme();
     const shared = {
       gridcolor: grid, zerolinecolor: axis, linecolor: axis, tickcolor: axis, automargin: true,
@@ -64,11 +60,12 @@
     };
     const { xaxis, yaxis, ...rest } = own;
     const layout = {
+      width, // not left to Plotly, which keeps the first one: paper is narrower than the screen
       height: height ?? 320,
       margin: { l: 48, r: 14, t: 10, b: 44 },
       paper_bgcolor: 'rgba(0,0,0,0)',
       plot_bgcolor: 'rgba(0,0,0,0)',
-      font: { family: 'system-ui, sans-serif', size: narrow ? 11.5 : 13, color: ink },
+      font: { family: 'system-ui, sans-serif', size: width < NARROW ? 11.5 : 13, color: ink },
       showlegend: false,
       hovermode: 'closest',
       hoverlabel: { bgcolor: page, bordercolor: axis, font: { color: ink, size: 13 }, align: 'left' },

@@ -107,7 +107,7 @@ def _folders() -> Iterator[tuple[str, str]]:
 
 def _writable(folder: Path) -> str:
     """Tried with a file that vanishes, in the folder or where it would be made."""
-    there = next(each for each in (folder, *folder.parents) if each.exists())
+    there = next(each for each in (folder, *folder.parents) if os.path.exists(each))  # unlike pathlib's, never raises
     try:
         with tempfile.TemporaryFile(dir=there):
             return f"{folder}: writable"
