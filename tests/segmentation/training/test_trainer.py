@@ -289,16 +289,6 @@ def test_the_warm_up(recipe, tmp_path):
     assert rates == pytest.approx([0.02 * min((step + 1) / 4, 1) * (1 - step / 5) ** 0.9 for step in range(5)])
 
 
-def test_tensorboard_gets_every_number(recipe, tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    train(recipe, tmp_path / "run", "train.tensorboard=true")
-    events = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
-    events.Reload()
-    losses = [(event.step, event.value) for event in events.Scalars("train/loss")]
-    lines = [line for line in metrics(tmp_path / "run") if line["split"] == "train"]
-    assert losses == [(line["step"], pytest.approx(line["loss"])) for line in lines]
-
-
 def test_metrics_are_those_of_the_run(recipe, tmp_path):
     """The lines hold what their names say, against the trainer's own state."""
     trainer = train(recipe, tmp_path / "run", "method=lmp")

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from losspool.segmentation.config.old_keys import FROZEN_BN
+from losspool.segmentation.config.old_keys import OLD_KEYS
 from losspool.segmentation.config.schema import Recipe
 
 FILE = Path(__file__).with_name("recipe.schema.json")
@@ -34,7 +34,8 @@ def recipe_schema() -> str:
     schema = TypeAdapter(Recipe).json_schema(schema_generator=_Generator)
     inherited = schema["$defs"]["Config"]["properties"]  # with docstrings, which pydantic reads of a class's own fields
     schema["properties"] |= inherited
-    schema["$defs"]["ModelConfig"]["properties"]["frozen_bn"] = FROZEN_BN
+    for key in OLD_KEYS:
+        schema["$defs"][f"{key.section.capitalize()}Config"]["properties"][key.old] = key.schema
     return json.dumps({"$schema": GenerateJsonSchema.schema_dialect, **schema}, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -45,6 +45,7 @@ def method_settings(name: str) -> dict[str, Any]:
 LARGEST_SEED = (1 << 31) - 1  # the step enters torch's 64 bits beside it
 Tiling = Literal["none", "efficient", "optimized"]
 TILINGS = get_args(Tiling)
+Tracker = Literal["tensorboard", "wandb", "mlflow"]
 
 
 def _ascending(scale: tuple[float, float]) -> tuple[float, float]:
@@ -246,8 +247,8 @@ class TrainConfig:
     """Steps whose checkpoints are never deleted."""
     previews: Natural = 4
     """Number of validation images to save as previews."""
-    tensorboard: bool = False
-    """Write TensorBoard's files as well."""
+    trackers: tuple[Tracker, ...] = ()
+    """Experiment trackers that get all metrics and previews as well: tensorboard, wandb, mlflow."""
 
 
 @section("evaluate")

@@ -25,22 +25,23 @@ from losspool.segmentation.runs.folder import (
 from losspool.segmentation.runs.lock import RunLock
 from losspool.segmentation.runs.run_log import (
     MetricsFile,
-    TensorBoard,
     describe_run,
     described,
     read_metrics,
     source_commit,
     status,
 )
+from losspool.segmentation.runs.trackers import Trackers, check_trackers
 
 __all__ = [
     "FREE_TO_CHANGE",
     "MetricsFile",
     "RunFolder",
     "RunLock",
-    "TensorBoard",
+    "Trackers",
     "as_begun",
     "check_folder",
+    "check_trackers",
     "check_unsaved",
     "checkpoint_path",
     "chosen_steps",

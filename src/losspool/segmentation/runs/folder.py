@@ -114,7 +114,7 @@ FREE_TO_CHANGE = {
     "train.checkpoint_every",
     "train.log_every",
     "train.previews",
-    "train.tensorboard",
+    "train.trackers",
 }
 """Settings that may differ when a run is resumed. None of them changes the numbers of the remaining steps."""
 

@@ -1,4 +1,4 @@
-"""The log of a run: metrics.jsonl, run.json and TensorBoard."""
+"""The log of a run: metrics.jsonl and run.json."""
 
 from __future__ import annotations
 
@@ -73,23 +73,6 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is not JSON")  # Python would accept NaN and Infinity
-
-
-class TensorBoard:
-    """Writes each number of a metrics line to TensorBoard as ``split/name``."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UserError("train.tensorboard needs TensorBoard: pip install tensorboard") from None
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
-
-    def write(self, entry: dict[str, Any]) -> None:
-        for key, value in entry.items():
-            if isinstance(value, float):
-                self._writer.add_scalar(f"{entry['split']}/{key}", value, entry["step"])
-        self._writer.flush()
 
 
 def now() -> str:

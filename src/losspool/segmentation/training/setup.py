@@ -19,6 +19,7 @@ from losspool.segmentation.runs import (
     RunFolder,
     RunLock,
     check_folder,
+    check_trackers,
     check_unsaved,
     fitting,
     never_stepped,
@@ -55,6 +56,7 @@ def build_setup(
 ) -> Setup:
     """Build every part of a run. If there is a ``stored`` checkpoint, its weights are still to be restored."""
     check_prefetch(config.data.workers, config.sampling.lag)
+    check_trackers(config.train.trackers)
     data = config.data.open(config.data.train)
     if isinstance(data, FileDataset) and data.reading != config.data.reading:
         config = replace(config, data=replace(config.data, intensity=data.reading.intensity))

@@ -68,7 +68,8 @@ class Trainer:
                 begin(self.folder, config, self._lock)
                 if resume:
                     self.metrics.cut(self.state.step, self.state.validated)
-            self._tensorboard = runs.TensorBoard(self.folder.path) if self.main and config.train.tensorboard else None
+            names = [info.name for info in self.data.classes]
+            self._trackers = runs.Trackers(self.folder, config, names, config.train.trackers if self.main else ())
         except BaseException:
             self._lock.release()
             raise
@@ -76,7 +77,7 @@ class Trainer:
     def run(self) -> None:
         """Train to the end. If a signal stops the run early, save its state and raise :class:`Interrupted`."""
         state, train = self.state, self.config.train
-        with self._lock:
+        with self._lock, self._trackers:
             if state.complete(self.config) and runs.status(self.folder.description) == "finished":
                 return
             alone_on_cpu = self.fabric.world_size == 1 and self.fabric.device.type == "cpu"
@@ -206,6 +207,7 @@ class Trainer:
             summary = self.validation(state.step, watch)
         took = round(time.perf_counter() - began, 3)
         self._write({"step": state.step, "split": "val", **summary, "time": {"validation": took}})
+        self._trackers.images(state.step, self.validation.previews.files(state.step))
         if state.best is None or summary["miou"] > state.best["miou"]:
             state.best = {"step": state.step, "miou": summary["miou"]}
         state.validated = state.step
@@ -306,8 +308,7 @@ class Trainer:
     def _write(self, entry: dict[str, Any]) -> None:
         if self.main:
             self.metrics.append(entry)
-            if self._tensorboard is not None:
-                self._tensorboard.write(entry)
+            self._trackers.write(entry)
 
     def _run_json(self) -> AbstractContextManager[None]:
         """On rank 0, write run.json: the run's environment, and how it ended."""

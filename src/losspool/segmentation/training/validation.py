@@ -116,6 +116,15 @@ class Previews:
             grey = (found.weights * WEIGHT_UNIT).round().clip(max=255).astype(np.uint8)
             save_png(Image.fromarray(grey), stem.with_name(f"{stem.name}-weights.png"))
 
+    def files(self, step: int) -> dict[str, Path]:
+        """The files of a step by names for trackers: ``previews/00`` and ``weights/00``."""
+        found = {}
+        for number in range(len(self._indices)):
+            stem = f"{number:02d}-step-{step:07d}"
+            for name, file in (("previews", f"{stem}.png"), ("weights", f"{stem}-weights.png")):
+                found[f"{name}/{number:02d}"] = self._folder / file
+        return {name: path for name, path in found.items() if path.exists()}  # a broken image has none
+
     def _pairs(self, watch: Callable[[], None]) -> Iterator[tuple[int, int, Image.Image, Pixels]]:
         """Yield number, index, image and label."""
         pairs = in_threads(partial(try_pair, self._dataset), self._indices, ahead=1, watch=watch)
