@@ -64,7 +64,9 @@ class Adapted(nn.Module):
         if not isinstance(logits, Tensor) or logits.ndim != 4:
             return logits  # Model.check_logits names it
         if self.stride is not None:
-            logits = logits[:, :, : -(-height // self.stride), : -(-width // self.stride)]
+            # Rounded up without a negative number, which ONNX divides towards zero.
+            extra = self.stride - 1
+            logits = logits[:, :, : (height + extra) // self.stride, : (width + extra) // self.stride]
         if not self.training or not isinstance(aux, Tensor):
             return logits
         if self.stride is not None:
