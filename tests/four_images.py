@@ -13,6 +13,9 @@ from small_data import CLASSES, noise, save, write_classes
 BLOCK = 32
 """Labels are squares of this size, so that networks with coarse logits can draw them."""
 
+WITH_STATE = ("train.optimizer=adamw", "train.lr=0.001", "train.ema=0.9")
+"""Settings of a run that has the most to save: the moments of AdamW, and averaged weights."""
+
 
 def write_four(folder: Path, size: int = 96) -> Path:
     """Images of noise, and a recipe that trains on all four at each step and validates on them."""
@@ -41,7 +44,7 @@ def check_network(
     """Overfit the images, then stop, resume and export a short run; return the best mIoU."""
     recipe, model = write_four(folder, size), (f"model.name={name}", *overrides)
     best = train(recipe, folder / "run", *model).state.best["miou"]
-    short = (*model, "train.steps=3", "train.checkpoint_every=1", "train.keep_last=3")
+    short = (*model, "train.steps=3", "train.checkpoint_every=1", "train.keep_last=3", *WITH_STATE)
     train(recipe, folder / "whole", *short)
     train(recipe, folder / "parts", *short)
     for step in (2, 3):  # as after a kill during step 2
