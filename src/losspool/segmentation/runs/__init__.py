@@ -1,4 +1,4 @@
-"""A run's folder: its lock, checkpoints, metrics and description."""
+"""A run's folder: its lock, checkpoints, metrics and description; trackers beside it."""
 
 from losspool.segmentation.runs.checkpoints import (
     checkpoint_path,
