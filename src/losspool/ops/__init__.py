@@ -1,7 +1,7 @@
 """The autograd functions behind ``losspool.functional``. They do not validate their arguments."""
 
 from losspool.ops.cross_entropy import Enlargement, PixelLoss, pooled_cross_entropy
-from losspool.ops.logits import enlarged_strips, working_dtype
+from losspool.ops.logits import enlarged_strips, interpolated, working_dtype
 from losspool.ops.pooling import PoolLosses, Setting, pooled_losses
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "PoolLosses",
     "Setting",
     "enlarged_strips",
+    "interpolated",
     "pooled_cross_entropy",
     "pooled_losses",
     "working_dtype",

@@ -21,15 +21,7 @@ from torch import Tensor
 
 from losspool import kernels
 from losspool.ops.first_order import first_order
-from losspool.ops.logits import (
-    CoarseLogits,
-    FullLogits,
-    Part,
-    Place,
-    ruled_out,
-    without_infinity,
-    working_dtype,
-)
+from losspool.ops.logits import CoarseLogits, FullLogits, Part, Place, interpolated, working_dtype
 from losspool.ops.pooling import Pooled, Setting, combine, pool, pooled_losses
 from losspool.solver import host
 from losspool.solver.threads import spread
@@ -85,10 +77,8 @@ def pooled_cross_entropy(
 def _enlarged(logits: Tensor, enlargement: Enlargement | None) -> Tensor:
     if enlargement is None:
         return logits
-    size, align = (enlargement.height, enlargement.width), enlargement.align_corners
-    finite = without_infinity(logits.to(working_dtype(logits)))
-    logits = F.interpolate(finite, size, mode="bilinear", align_corners=align).flatten(2)
-    return logits.masked_fill(ruled_out(logits), -math.inf)
+    size = enlargement.height, enlargement.width
+    return interpolated(logits.to(working_dtype(logits)), size, enlargement.align_corners).flatten(2)
 
 
 def _composed(

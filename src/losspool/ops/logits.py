@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from losspool.solver import host
@@ -256,6 +257,12 @@ def enlarged_strips(
         for place in job:
             begin, end = place.rows
             yield slice(begin, end), source.read(place, buffer)[0][0].unflatten(1, (end - begin, size[1]))
+
+
+def interpolated(logits: Tensor, size: tuple[int, int], align_corners: bool) -> Tensor:
+    """Upsample coarse logits (B, C, h, w) as a whole. A class that is ruled out by -inf stays ruled out."""
+    full = F.interpolate(without_infinity(logits), size, mode="bilinear", align_corners=align_corners)
+    return full.masked_fill(ruled_out(full), -math.inf)
 
 
 def without_infinity(logits: Tensor) -> Tensor:

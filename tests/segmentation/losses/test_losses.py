@@ -48,6 +48,23 @@ def test_cross_entropy(batch):
     torch.testing.assert_close(result.weights.sum(), torch.tensor(2.0))
 
 
+@pytest.mark.parametrize("name", [name for name in LOSSES if not name.endswith("frequency")])
+def test_a_class_that_is_ruled_out_is_as_if_it_did_not_exist(batch, name):
+    """Class 2 has a logit of -inf everywhere, as a network that masks classes gives it."""
+    logits, labels, _ = batch
+    there = [0, 1, 3, 4]
+    labels = torch.where(labels == 2, 1, labels)
+    ruled_out = logits.detach().index_fill(1, torch.tensor([2]), -math.inf).requires_grad_()
+    fewer = logits.detach()[:, there].requires_grad_()
+    result = Criterion(LossConfig(name))(ruled_out, labels, [1, 2])
+    expected = Criterion(LossConfig(name))(fewer, torch.where((labels > 2) & (labels < 9), labels - 1, labels), [1, 2])
+    torch.testing.assert_close(result.loss, expected.loss)
+    assert torch.equal(result.prediction, torch.tensor(there)[expected.prediction])
+    gradient, wanted = (torch.autograd.grad(each.loss, x)[0] for each, x in ((result, ruled_out), (expected, fewer)))
+    torch.testing.assert_close(gradient[:, there], wanted, rtol=1e-4, atol=1e-7)
+    assert not gradient[:, 2].any()
+
+
 @pytest.mark.parametrize(
     "name", ["cross_entropy", "lmp", "bootstrapping", "focal", "random_pixels", "median_frequency"]
 )

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from losspool.segmentation.models.backbone import Backbone
-from losspool.segmentation.models.network import Network, enlarge, separable, unit
+from losspool.segmentation.models.network import Network, enlarge_features, separable, unit
 
 RATES = {16: (6, 12, 18), 8: (12, 24, 36)}
 """Dilation rates by output stride. A cell at stride 8 is half as wide, so the rates double."""
@@ -54,5 +54,5 @@ class DeepLabV3Plus(Network):
     def forward(self, x: Tensor) -> Tensor:
         low, *_, high = self.backbone.levels(x)
         low = self.low(low)
-        high = enlarge(self.aspp(high), (low.shape[2], low.shape[3]), self.backbone.output_stride // 4)
+        high = enlarge_features(self.aspp(high), (low.shape[2], low.shape[3]), self.backbone.output_stride // 4)
         return cast(Tensor, self.classifier(self.decoder(torch.cat([high, low], 1))))

@@ -7,7 +7,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from losspool.segmentation.models.backbone import Backbone
-from losspool.segmentation.models.network import Network, enlarge, separable
+from losspool.segmentation.models.network import Network, enlarge_features, separable
 
 WIDTH = 96
 
@@ -39,6 +39,6 @@ class FPN(Network):
         y = self.mix[-1](y)
         for finer in (2, 1, 0):
             side = self.lateral[finer](levels[finer])
-            y = enlarge(y, (side.shape[2], side.shape[3]), strides[finer + 1] // strides[finer])
+            y = enlarge_features(y, (side.shape[2], side.shape[3]), strides[finer + 1] // strides[finer])
             y = self.mix[finer](y + side)
         return cast(Tensor, self.classifier(y))

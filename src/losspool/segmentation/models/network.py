@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import Parameter
 
+from losspool.ops import interpolated
 from losspool.segmentation.models.backbone import Backbone
 
 ALIGN_CORNERS = False
@@ -34,7 +35,16 @@ def covered(logits: Tensor, size: tuple[int, int], stride: int | None) -> tuple[
 
 def enlarge(logits: Tensor, size: tuple[int, int], stride: int | None) -> Tensor:
     """Upsample coarse logits (B, C, h, w) bilinearly to the image size (H, W); see :func:`covered`."""
-    full = F.interpolate(logits, covered(logits, size, stride), mode="bilinear", align_corners=ALIGN_CORNERS)
+    return _cut(interpolated(logits, covered(logits, size, stride), ALIGN_CORNERS), size, stride)
+
+
+def enlarge_features(features: Tensor, size: tuple[int, int], stride: int) -> Tensor:
+    """Do the same with features, which are never infinite."""
+    full = F.interpolate(features, covered(features, size, stride), mode="bilinear", align_corners=ALIGN_CORNERS)
+    return _cut(full, size, stride)
+
+
+def _cut(full: Tensor, size: tuple[int, int], stride: int | None) -> Tensor:
     if stride is None:
         return full
     # Cuts, as a slice would; but a slice's strides tie a program that torch.export traces to its example's sizes.
