@@ -101,7 +101,7 @@ def interleave(
     try:
         for name, step in steps.items():
             contestants[name] = Contestant(step, threads)
-            attempt(name, contestants[name].receive, keep=False)  # imports, compiles, and tells what fails
+            attempt(name, contestants[name].receive, keep=False)  # imports, compiles, and reports what fails
         for number in range(-warmup, rounds):
             names = list(seconds)
             first = number % max(len(names), 1)

@@ -1,4 +1,4 @@
-"""Run the benchmarks, print their table and save it. README.md tells the method."""
+"""Run the benchmarks, print their table and save it. README.md describes the method."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _parse() -> argparse.Namespace:
         type=Path,
         help="where to save; .json and .md are both written (results, or results-partial after --quick or --only)",
     )
-    parser.add_argument("--publish", action="store_true", help="put the table into README.md as well")
+    parser.add_argument("--publish", action="store_true", help="put the table into README.md and docs/speed.md as well")
     options = parser.parse_args()
     if options.publish and (options.quick or options.only):
         parser.error("--publish needs a full run: without --quick and --only")

@@ -131,15 +131,22 @@ def test_rooms_are_entered_through_their_door():
                 assert attribute in door.__all__ or holder.endswith("data.streets"), f"{path.name} imports {name}"
 
 
+def test_base_imports_no_other_room():
+    for module, path in FILES.items():
+        if module.startswith("losspool.segmentation.base"):
+            ours = {name for name in imports(path) if name.startswith("losspool")}
+            assert all(name.startswith("losspool.segmentation.base") for name in ours), path.name
+
+
 def test_no_loose_module_in_segmentation():
     assert [path.name for path in (SOURCE / "segmentation").glob("*.py")] == ["__init__.py"]
 
 
 def test_documents_import_from_rooms():
-    for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]:
         code = "\n".join(block for block in path.read_text().split("```python\n")[1:])
-        for line in code.splitlines():
-            if line.startswith("from losspool."):
+        for line in map(str.strip, code.splitlines()):
+            if line.startswith(("from losspool.", "import losspool.")):
                 module = line.split()[1]
                 assert FILES[module].name == "__init__.py", f"{path.name}: {line}"
 

@@ -203,7 +203,7 @@ def import_data(
         list[Path] | None, typer.Option("--list", help="Split by a list of images, such as val.txt; repeatable.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help=r"Keep images together whose names match alike, such as '(\w+)_\d+'.")
+        str | None, typer.Option(help=r"Keep images together whose names give the same match, such as '(\w+)_\d+'.")
     ] = None,
     tolerance: Annotated[
         float, typer.Option(help="Largest distance of a label's colour from that of its class.")
@@ -220,7 +220,7 @@ def import_data(
 
 
 def check(
-    name: Annotated[str, typer.Argument(help="Dataset: cityscapes, voc, camvid, folder, streets, or an import path.")],
+    name: Annotated[str, typer.Argument(help="Dataset: a name, such as folder or camvid, or an import path.")],
     root: Annotated[Path | None, typer.Argument(help="Data folder (not needed for streets).")] = None,
     split: Annotated[str | None, typer.Option(help="Check only this split (default: all splits).")] = None,
 ) -> None:

@@ -154,7 +154,7 @@ def pooled_losses(losses: Tensor, mask: Tensor | None, setting: Setting, weigh: 
 def _pool_symbols(losses: Tensor, mask: Tensor | None, setting: Setting) -> tuple[Any, ...]:
     """Pool by operations that tracers and transforms follow, the operator among them."""
     values = losses.to(torch.float64 if losses.dtype == torch.float64 else torch.float32)
-    values = torch.where(values < 0, math.nan, values)  # nobody looks: it shows in the result
+    values = torch.where(values < 0, math.nan, values)  # the host does not check them: they show in the result
     values = values if mask is None else torch.where(mask, values, -1.0)
     kept, trimmed = trim(values, setting)
     solve = _PoolInTransform.apply if host.is_wrapped(kept) else _pool_operator

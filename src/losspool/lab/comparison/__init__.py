@@ -1,7 +1,7 @@
 """Runs and what they scored: variants, comparisons, statistics. Reads run folders; draws and prints nothing."""
 
-from losspool.lab.comparison.bootstrap import ImageIntervals, Interval
-from losspool.lab.comparison.comparison import Comparison, Selection, compare
+from losspool.lab.comparison.bootstrap import Interval
+from losspool.lab.comparison.comparison import Comparison, compare
 from losspool.lab.comparison.previews import evenly, image_names, predicted_steps, read_palette, read_picture
 from losspool.lab.comparison.runs import VALIDATION, Run, find_runs, matching_names, read_run, run_folders
 from losspool.lab.comparison.statistics import CONFIDENCE, Difference, Statistics, read_statistics
@@ -12,10 +12,8 @@ __all__ = [
     "VALIDATION",
     "Comparison",
     "Difference",
-    "ImageIntervals",
     "Interval",
     "Run",
-    "Selection",
     "Statistics",
     "Variant",
     "compare",

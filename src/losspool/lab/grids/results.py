@@ -26,8 +26,9 @@ def write_results(grid: Grid, planned: Sequence[Job], finished: Sequence[Job], f
         by_class = Statistics(_against(grid.class_baseline, comparison, planned))
     tables = run_tables(statistics)
     if by_class is not statistics:
-        others = {table.name: table for table in run_tables(by_class)}
-        tables = [others[table.name] if table.name in _BY_CLASS else table for table in tables]
+        kinds = [table.name for table in tables if table.name in _BY_CLASS]
+        others = {table.name: table for table in run_tables(by_class, kinds)} if kinds else {}
+        tables = [others.get(table.name, table) for table in tables]
     show_tables(tables)
     for sentence in rare_classes(statistics):
         output.print(plain(sentence), markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Run an import for people: print what it found, and write a card, ``README.md``, beside the data."""
+"""Run an import from the command line: print what it found, and write a card, ``README.md``, beside the data."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Imported:
     oriented: int = 0
     """Images with an EXIF orientation."""
     turned: int = 0
-    """Labels that were drawn on the stored pixels of such an image."""
+    """Labels of these that were drawn on the stored pixels."""
     intensity: tuple[float, float] | None = None
 
 

@@ -1,4 +1,4 @@
-"""What a dataset holds that would make a result wrong in silence."""
+"""Properties of a dataset that would silently make a result wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MODES = {"RGB": "8-bit colour", "L": "8-bit grey", "P": "palette", "RGBA": "8-b
 
 
 def notes_and_warnings(findings: Findings) -> tuple[list[str], list[str]]:
-    """Facts about a split, and what would be wrong in silence; a sentence each."""
+    """Facts about a split, and what would silently be wrong; a sentence each."""
     notes, warnings = _of_files(findings.dataset) if isinstance(findings.dataset, FileDataset) else ([], [])
     if findings.sound and findings.brightest < _DARK:
         warnings.append(

@@ -2,6 +2,6 @@
 
 from losspool.segmentation.losses.criterion import Criterion, LossResult, needs_index
 from losspool.segmentation.losses.settings import LossConfig, parse_m
-from losspool.segmentation.losses.table import LOSSES, Loss, loss_named
+from losspool.segmentation.losses.table import LOSSES, Loss
 
-__all__ = ["LOSSES", "Criterion", "Loss", "LossConfig", "LossResult", "loss_named", "needs_index", "parse_m"]
+__all__ = ["LOSSES", "Criterion", "Loss", "LossConfig", "LossResult", "needs_index", "parse_m"]

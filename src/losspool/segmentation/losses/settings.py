@@ -83,7 +83,7 @@ def _checked_p(value: Any) -> Any:
 
 
 def _parsed_count(value: Any) -> float | int:
-    """As ``m``, but a whole number is a number of pixels: everybody writes ``min_kept`` so."""
+    """As ``m``, but a whole number is a number of pixels, as in other implementations of OHEM."""
     if type(value) is not int:
         return _parsed(value)
     if value < 1:

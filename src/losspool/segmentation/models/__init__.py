@@ -9,7 +9,7 @@ from losspool.segmentation.models.pretrained import cached_weights, pretrained_w
 from losspool.segmentation.models.registry import Model, build_fine_tuned, build_from_spec, build_model
 from losspool.segmentation.models.spec import MODELS, ModelSpec, default_output_stride
 from losspool.segmentation.models.unet import BUILD as UNET
-from losspool.segmentation.models.weights import LoadReport, read_weights
+from losspool.segmentation.models.weights import read_weights
 
 __all__ = [
     "ALIGN_CORNERS",
@@ -20,7 +20,6 @@ __all__ = [
     "UNET",
     "BatchNormMode",
     "DeepLabV2",
-    "LoadReport",
     "Model",
     "ModelSpec",
     "Preprocessing",

@@ -87,7 +87,7 @@ def _dice(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _share(part: NDArray[np.float64], whole: NDArray[np.float64], there: NDArray[np.float64]) -> NDArray[np.float64]:
-    """part/whole; 0 where nothing is whole, and NaN where nothing is ``there``."""
+    """part/whole; 0 where ``whole`` is 0, and NaN where ``there`` is."""
     return np.divide(part, whole, out=np.where(there > 0, 0.0, np.nan), where=whole > 0)
 
 

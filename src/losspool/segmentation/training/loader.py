@@ -108,7 +108,7 @@ def crop_loader(
         prefetch_factor=PREFETCH if workers else None,
         collate_fn=stack,
         pin_memory=pin,
-        # The alarm of ``watched`` reaches the main thread only; elsewhere torch's own timeout has to do.
+        # The alarm of ``watched`` reaches the main thread only; elsewhere torch's own timeout is used.
         timeout=timeout if workers and threading.current_thread() is not threading.main_thread() else 0,
         worker_init_fn=init_worker,
         generator=torch.Generator(),  # else it would draw from the global one

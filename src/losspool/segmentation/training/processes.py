@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from torch.distributed import ProcessGroup
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from losspool.segmentation.data.protocol import Pixels
+from losspool.segmentation.data.streets.chance import Field
 from losspool.segmentation.data.streets.classes import Ink
-from losspool.segmentation.data.streets.dice import Field
 
 Color = tuple[float, float, float]
 Point = tuple[float, float]

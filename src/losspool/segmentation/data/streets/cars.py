@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from losspool.segmentation.data.streets.canvas import Color, Point, scaled
+from losspool.segmentation.data.streets.chance import Dice
 from losspool.segmentation.data.streets.classes import CAR, look_of
-from losspool.segmentation.data.streets.dice import Dice
 from losspool.segmentation.data.streets.street import Stage
 
 BODIES: tuple[Color, ...] = (

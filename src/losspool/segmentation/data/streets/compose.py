@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from losspool.segmentation.data.protocol import Pixels
 from losspool.segmentation.data.streets.canvas import Canvas, mix
+from losspool.segmentation.data.streets.chance import Dice
 from losspool.segmentation.data.streets.classes import VOID
-from losspool.segmentation.data.streets.dice import Dice
 from losspool.segmentation.data.streets.ground import paint_ground, paint_sky
 from losspool.segmentation.data.streets.light import draw_light, expose
 from losspool.segmentation.data.streets.street import Stage, draw_camera, draw_street

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from losspool.segmentation.data.streets.canvas import Color, Point
+from losspool.segmentation.data.streets.chance import Dice
 from losspool.segmentation.data.streets.classes import FENCE, LIGHT, POLE, SIGN, VOID, Ink, look_of
-from losspool.segmentation.data.streets.dice import Dice
 from losspool.segmentation.data.streets.street import Stage
 
 METALS: tuple[Color, ...] = ((0.34, 0.35, 0.36), (0.56, 0.57, 0.58), (0.16, 0.17, 0.17), (0.20, 0.28, 0.24))

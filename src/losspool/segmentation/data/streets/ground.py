@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from losspool.segmentation.data.streets.canvas import Color
+from losspool.segmentation.data.streets.chance import Dice, Field, Places, fractal_noise, texture
 from losspool.segmentation.data.streets.classes import PAVEMENT, ROAD, SKY
-from losspool.segmentation.data.streets.dice import Dice, Field, Places, fractal_noise, texture
 from losspool.segmentation.data.streets.street import Lot, Stage, Street
 
 PAINT: Color = (0.86, 0.86, 0.84)

@@ -8,8 +8,8 @@ import numpy as np
 
 from losspool.segmentation.data.protocol import Pixels
 from losspool.segmentation.data.streets.canvas import Canvas, Color
+from losspool.segmentation.data.streets.chance import Dice, Field, smooth_noise, surface
 from losspool.segmentation.data.streets.classes import CAR, look_of
-from losspool.segmentation.data.streets.dice import Dice, Field, smooth_noise, surface
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from losspool.segmentation.data.streets.canvas import Canvas, Color, Point
-from losspool.segmentation.data.streets.dice import Dice
+from losspool.segmentation.data.streets.chance import Dice
 from losspool.segmentation.data.streets.light import Light
 
 WALLS: tuple[Color, ...] = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from losspool.segmentation.data.streets.cars import Car, draw_car
-from losspool.segmentation.data.streets.dice import Dice
+from losspool.segmentation.data.streets.chance import Dice
 from losspool.segmentation.data.streets.furniture import (
     METALS,
     Bin,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from losspool.segmentation.data.streets.canvas import Color, scaled
+from losspool.segmentation.data.streets.chance import Dice, Field, between, tile
 from losspool.segmentation.data.streets.classes import TREE, Ink
-from losspool.segmentation.data.streets.dice import Dice, Field, between, tile
 from losspool.segmentation.data.streets.street import Stage
 
 LEAVES: tuple[Color, ...] = (

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from losspool.segmentation.data.streets.canvas import Color
+from losspool.segmentation.data.streets.chance import Dice, Field, ridge, texture
 from losspool.segmentation.data.streets.classes import BUILDING, FENCE, TREE
-from losspool.segmentation.data.streets.dice import Dice, Field, ridge, texture
 from losspool.segmentation.data.streets.street import Lot, Stage, Street
 
 # The rows of a layer of columns: the first five depend on the column, the rest on its lot.
