@@ -6,7 +6,7 @@ SETUP := $(VENV)/.installed
 LAB := $(VENV)/.lab
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test kernels lint types demo package schema images bench matrix mutants
+.PHONY: help setup test kernels lint types docs demo package schema images bench matrix mutants
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ lint: $(SETUP)  ## check style and formatting
 
 types: $(SETUP)  ## check types
 	$(BIN)/mypy
+
+docs: $(SETUP)  ## build the documentation site in docs/_build
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build
 
 demo: $(LAB)  ## train with the plain loss and with loss max-pooling, and write a report
 	$(BIN)/losspool demo

@@ -78,13 +78,13 @@ class Report:
         write(output.with_suffix(".md"), f"# Benchmark results\n\n{self.markdown()}")
 
     def publish(self, folder: Path) -> None:
-        """Put all of it between the markers of the benchmarks' README, and the ratios into the project's."""
+        """Put all of it between the markers of the benchmarks' README, and the ratios into docs/speed.md."""
         _insert(folder / "README.md", self.markdown())
         header = ("work", "against", "measure", "ratio", "bar")
         ratios = [
             tuple(cell for name, cell in zip(_COLUMNS, row.cells(), strict=True) if name in header) for row in self.rows
         ]
-        _insert(folder.parent / "README.md", "\n".join(table([header, *ratios])) + "\n")
+        _insert(folder.parent / "docs" / "speed.md", "\n".join(table([header, *ratios])) + "\n")
 
     def _verdict(self) -> list[str]:
         missed = [f"- {row.work} against {row.against}: {row.measure}" for row in self.rows if not row.met]

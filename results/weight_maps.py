@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--checkpoint", action="append", required=True, help="a step, last or best; may be repeated")
     parser.add_argument("--split", default="test")
     parser.add_argument("--name", action="append", required=True, help="an image of the split; may be repeated")
-    parser.add_argument("--out", required=True, type=Path, help="such as docs/images/camvid-weights.png")
+    parser.add_argument("--out", required=True, type=Path, help="such as docs/images/streets-weights.png")
     options = parser.parse_args(arguments)
     try:
         if options.out.suffix not in (".png", ".svg"):
