@@ -24,6 +24,13 @@ def build_plain(num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 8, 3, stride=4, padding=1), nn.ReLU(), nn.Conv2d(8, num_classes, 1))
 
 
+def build_normed(num_classes: int) -> nn.Module:
+    """With BatchNorm, and without dropout: with ``model.batch_norm=frozen``, images do not depend on each other."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=4, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, num_classes, 1)
+    )
+
+
 def build_memoriser(num_classes: int) -> nn.Module:
     """Logits at full size from the pixels and their coordinates: able to learn a few images by heart."""
     return Memoriser(num_classes)

@@ -145,10 +145,23 @@ def test_where_the_checkpoints_are_gone_nothing_is_begun_anew(gone, recipe, tmp_
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
 
 
-def test_ranks_that_see_other_checkpoints_are_refused(recipe, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        ((20, "b"), r"b has a checkpoint of step 20, and .*, which would write the next one, none after step 12"),
+        ({"train.lr": 0.5}, r"rank 1 has train\.lr = 0\.5, rank 0 0\.02; start all machines with the same settings"),
+    ],
+    ids=["checkpoints", "settings"],
+)
+def test_machines_that_disagree_are_refused(other, sentence, recipe, tmp_path, monkeypatch):
+    """Each may have a disk of its own, and is started by a command of its own."""
     train(recipe, tmp_path / "run")
-    monkeypatch.setattr(setup, "gathered", lambda _, mine: [mine, 6])  # a stale listing of a network's folder
-    with pytest.raises(UserError, match=r"the ranks see different checkpoints, of steps \[12, 6\]"):
+
+    def gathered(_, mine):
+        return [mine, mine | other if isinstance(mine, dict) else other] if type(mine) is type(other) else [mine]
+
+    monkeypatch.setattr(setup, "gathered", gathered)
+    with pytest.raises(UserError, match=sentence):
         train(recipe, tmp_path / "run", resume=True)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from losspool.segmentation.models import build_model, freeze_batch_norm
+from losspool.segmentation.models import build_model, freeze_batch_norm, synchronised
 from losspool.segmentation.models.batch_norm import FrozenBatchNorm
 
 
@@ -81,3 +81,20 @@ def test_other_batch_norms_of_a_users_model(layer, shape):
     assert freeze_batch_norm(model) == 1
     assert isinstance(model[1], FrozenBatchNorm)
     assert torch.equal(model.train()(x), expected)
+
+
+def test_synchronised_layers_take_the_place_of_trained_ones():
+    """The conversion only: torch runs such a layer in training on GPUs alone."""
+    model = build_model("deeplabv2_resnet18", 4, batch_norm="sync")
+    parameters = list(model.module.parameters())
+    layers = sum(type(part) is nn.BatchNorm2d for part in model.module.modules())
+    before = {key: value.clone() for key, value in model.module.state_dict().items()}
+    expected = model.module.eval()(torch.ones(1, 3, 40, 40))
+    found = synchronised(model, torch.device("cuda"))
+    assert sum(isinstance(part, nn.SyncBatchNorm) for part in found.module.modules()) == layers == 20
+    assert not any(type(part) is nn.BatchNorm2d for part in found.module.modules())
+    assert all(one is other for one, other in zip(found.module.parameters(), parameters, strict=True))
+    assert list(found.module.state_dict()) == list(before)
+    assert all(torch.equal(value, before[key]) for key, value in found.module.state_dict().items())
+    torch.testing.assert_close(found.module.eval()(torch.ones(1, 3, 40, 40)), expected)
+    assert found.spec == build_model("deeplabv2_resnet18", 4, batch_norm="train").spec  # predicting needs no GPU

@@ -182,7 +182,7 @@ def test_wrong_logits_of_an_own_model_are_named(own, logits, told):
         ({"num_classes": 0}, "number of classes .* got 0"),
         ({"num_classes": True}, "number of classes .* got True"),
         ({"num_classes": 2.0}, r"number of classes .* got 2\.0"),
-        ({"batch_norm": "no"}, "batch_norm must be frozen or train, got 'no'"),
+        ({"batch_norm": "no"}, "batch_norm must be one of frozen, train, sync, got 'no'"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, told):

@@ -174,7 +174,8 @@ class ModelConfig:
     output_stride: Literal[8, 16, 32] | None = None
     """Output stride of a built-in model's backbone (default: 8 for DeepLabV2, 16 for DeepLabV3+, 32 for FPN)."""
     batch_norm: BatchNormMode | None = None
-    """Freeze or train BatchNorm (default: frozen only with pretrained weights)."""
+    """Freeze BatchNorm, train it per process, or over all processes (sync, on GPUs; default: frozen only with
+    pretrained weights)."""
     aux_weight: NonNegative = 0.4
     """Weight of the auxiliary head's loss, for models that have one."""
     args: Annotated[dict[str, Any], AfterValidator(_storable)] = field(default_factory=dict)
@@ -206,9 +207,12 @@ class TrainConfig:
     steps: Count = 1000
     """Updates of the weights. May be raised when a run is resumed: the schedule is then that of the new number."""
     batch: Count = 4
-    """Crops per update, process and micro-batch."""
+    """Crops per update, process and micro-batch; the most of a micro-batch with ``global_batch``."""
     accumulate: Count = 1
     """Micro-batches per update."""
+    global_batch: Count | None = None
+    """Crops per update over all processes, for any number of processes: it sets the number of micro-batches (default:
+    batch × accumulate × processes, and a run keeps its number of processes)."""
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """sgd, or adamw, which needs a lower rate (such as 3e-4) and has its own ``weight_decay``."""
     lr: Positive = 0.01
@@ -249,6 +253,8 @@ class TrainConfig:
     """Number of validation images to save as previews."""
     trackers: tuple[Tracker, ...] = ()
     """Experiment trackers that get all metrics and previews as well: tensorboard, wandb, mlflow."""
+    timeout: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 1800.0
+    """Seconds to wait for another process before the run fails."""
 
 
 @section("evaluate")

@@ -6,7 +6,7 @@ from losspool.segmentation.models.network import ALIGN_CORNERS, covered, enlarge
 from losspool.segmentation.models.packages import PACKAGES, TrainingOutput
 from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
 from losspool.segmentation.models.pretrained import cached_weights, pretrained_weights
-from losspool.segmentation.models.registry import Model, build_fine_tuned, build_from_spec, build_model
+from losspool.segmentation.models.registry import Model, build_fine_tuned, build_from_spec, build_model, synchronised
 from losspool.segmentation.models.spec import MODELS, ModelSpec, default_output_stride
 from losspool.segmentation.models.unet import BUILD as UNET
 from losspool.segmentation.models.weights import read_weights
@@ -34,4 +34,5 @@ __all__ = [
     "freeze_batch_norm",
     "pretrained_weights",
     "read_weights",
+    "synchronised",
 ]

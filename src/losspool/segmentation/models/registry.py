@@ -129,11 +129,12 @@ def build_model(
         weights: a file in torchvision's layout, or in deeplab-pytorch's for DeepLabV2 on ResNet-101. It determines
             the variant and the preprocessing. For other models, a state dict of the module.
         variant: variant for built-in models without weights (default: ``"torchvision"``).
-        batch_norm: ``"frozen"`` or ``"train"`` (default: frozen only with weights).
+        batch_norm: ``"frozen"``, ``"train"``, or ``"sync"``, which builds the same as ``"train"``: see
+            :func:`synchronised` (default: frozen only with weights).
         args: keyword arguments of a model that is not built in.
     """
     if batch_norm not in (None, *get_args(BatchNormMode)):
-        raise UserError(f"batch_norm must be {' or '.join(get_args(BatchNormMode))}, got {batch_norm!r}")
+        raise UserError(f"batch_norm must be one of {', '.join(get_args(BatchNormMode))}, got {batch_norm!r}")
     frozen = weights is not None if batch_norm is None else batch_norm == "frozen"
     if name not in MODELS:
         return _build_other(ModelSpec(name, num_classes, None, variant, IMAGENET, frozen, dict(args or {})), weights)
@@ -209,6 +210,16 @@ def _build_other(spec: ModelSpec, weights: str | Path | None) -> Model:
         load_strictly(model.module.network if isinstance(model.module, Adapted) else model.module, state, weights)
         report = LoadReport(str(weights), "the model's own", len(state))
     return Model(model.module, spec, report)
+
+
+def synchronised(model: Model, device: torch.device) -> Model:
+    """A model whose BatchNorm takes its statistics over all processes: torch's SyncBatchNorm, for training on GPUs.
+
+    Parameters, buffers and their names stay. The spec does not say it, so that predicting needs no GPU.
+    """
+    if device.type == "cpu":
+        raise UserError("model.batch_norm=sync needs GPUs, and torch finds none; on the CPU, use train or frozen")
+    return replace(model, module=nn.SyncBatchNorm.convert_sync_batchnorm(model.module))
 
 
 def _frozen(module: nn.Module, spec: ModelSpec) -> Model:

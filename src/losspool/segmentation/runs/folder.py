@@ -114,6 +114,7 @@ FREE_TO_CHANGE = {
     "train.checkpoint_every",
     "train.log_every",
     "train.previews",
+    "train.timeout",
     "train.trackers",
 }
 """Settings that may differ when a run is resumed. None of them changes the numbers of the remaining steps."""
@@ -132,6 +133,9 @@ def check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
         # Before its first checkpoint the run starts over, so the initial weights matter.
         free = FREE_TO_CHANGE if steps_in(folder.checkpoints) else FREE_TO_CHANGE - {"model.weights"}
         stored, wanted = (flat(each) for each in (load_config(folder.config), as_begun(config, folder)))
+        if config.train.global_batch is not None:  # the trainer compares the crops of a step
+            free = free | {"train.batch", "train.accumulate"}
+            free = free if stored["train.global_batch"] is not None else free | {"train.global_batch"}
         for key in wanted:
             if key == "train.steps" and stored[key] < wanted[key]:
                 continue

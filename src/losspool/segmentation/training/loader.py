@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from losspool.segmentation.base import BrokenFileError, UserError
 from losspool.segmentation.config import Config
 from losspool.segmentation.data import Augmentation, Dataset, Pixels, crop, read_next_pair, read_pair
+from losspool.segmentation.training.micro_batches import MicroBatches
 from losspool.segmentation.training.sampling import CropSampler, Draw, DrawStream
 from losspool.segmentation.training.workers import init_worker, watched
 
@@ -121,10 +122,11 @@ def training_batches(
 ) -> Generator[Batch, None, None]:
     """Yield this rank's micro-batches from step ``first`` to the end of the run."""
     zoom, (low, high) = config.data.zoom, config.data.scale
+    split = MicroBatches.of(config.train, fabric.world_size)
     stream = DrawStream(
         sampler,
-        batch=config.train.batch,
-        accumulate=config.train.accumulate,
+        batch=split.size,
+        accumulate=split.number,
         rank=fabric.global_rank,
         ranks=fabric.world_size,
         first=first,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -9,27 +10,33 @@ from typing import Any, cast
 import torch
 from lightning_fabric import Fabric
 from torch import nn
+from torch.distributed import ProcessGroup
 
 from losspool.segmentation.base import BrokenFileError, UserError, sweep
 from losspool.segmentation.config import Config, ModelConfig
 from losspool.segmentation.data import ClassIndex, ClassInfo, Dataset, FileDataset, Skip, check_classes, class_index
 from losspool.segmentation.losses import Criterion
-from losspool.segmentation.models import Model, ModelSpec, build_fine_tuned, build_from_spec, build_model
+from losspool.segmentation.models import Model, ModelSpec, build_fine_tuned, build_from_spec, build_model, synchronised
 from losspool.segmentation.runs import (
+    FREE_TO_CHANGE,
     RunFolder,
     RunLock,
+    as_begun,
     check_folder,
     check_trackers,
     check_unsaved,
     fitting,
+    flat,
     never_stepped,
     newest_checkpoint,
     own_checkpoint,
+    steps_in,
     write_config,
 )
 from losspool.segmentation.training.loader import check_prefetch
+from losspool.segmentation.training.micro_batches import MicroBatches
 from losspool.segmentation.training.optimization import build_optimizer
-from losspool.segmentation.training.processes import gathered
+from losspool.segmentation.training.processes import gathered, handed_out
 from losspool.segmentation.training.sampling import CropSampler
 
 
@@ -65,8 +72,11 @@ def build_setup(
         index = class_index(data, Path(config.data.cache) if config.data.cache else None, broken)
     sampler = CropSampler(index, config.sampling, config.seed)
     model = _fresh_model(config, data) if stored is None else _stored_model(folder, config, data, stored)
-    if not model.spec.built_in or config.train.batch == 1:
-        model.dry_run(*config.data.crop, config.train.batch)
+    batch = MicroBatches.of(config.train, fabric.world_size).size
+    if not model.spec.built_in or batch == 1:
+        model.dry_run(*config.data.crop, batch)
+    if config.model.batch_norm == "sync":
+        model = synchronised(model, fabric.device)
     criterion = Criterion(config.loss, index, model.spec.logit_stride).to(fabric.device)
     module = model.module
     if config.train.channels_last:
@@ -77,22 +87,63 @@ def build_setup(
 
 
 def claim_and_read(
-    folder: RunFolder, config: Config, fabric: Fabric, lock: RunLock, resume: bool
-) -> dict[str, Any] | None:
-    """Read the checkpoint to resume from. Raises ``UserError`` if the folder does not fit the config."""
+    folder: RunFolder, config: Config, fabric: Fabric, hosts: ProcessGroup | None, lock: RunLock, resume: bool
+) -> tuple[Config, dict[str, Any] | None]:
+    """Read the checkpoint to resume from, and return it with the config as the run has begun.
+
+    Rank 0 reads, and hands what it found to the others, which may not see its folder. Raises ``UserError`` on every
+    rank if the folder does not fit the config.
+    """
+    _check_same_settings(folder, config, fabric)
+    found: tuple[Any, dict[str, Any] | None] | UserError | None = None
+    if fabric.global_rank == 0:
+        try:
+            found = _claim_and_read(folder, config, lock, resume)
+        except UserError as error:
+            found = error
+    found = handed_out(hosts, found)
+    if isinstance(found, UserError):
+        raise found
+    assert found is not None
+    (exif, intensity), stored = found
+    _check_newest(folder, fabric)
+    return replace(config, data=replace(config.data, exif=exif, intensity=intensity)), stored
+
+
+def _claim_and_read(folder: RunFolder, config: Config, lock: RunLock, resume: bool) -> tuple[Any, Any]:
+    """How the run reads its images, and its newest checkpoint."""
     begun = folder.config.exists()
-    again = resume or (begun and never_stepped(folder))
-    if begun and again and fabric.global_rank == 0:  # before reading, so that nobody writes a newer one
+    if begun and (resume or never_stepped(folder)):  # before reading, so that nobody writes a newer one
         lock.claim()
-    fabric.barrier()
     check_folder(folder, config, resume)
     stored = newest_checkpoint(folder.checkpoints) if resume else None
-    seen = gathered(fabric, stored and stored.get("step"))
-    if len(set(map(repr, seen))) > 1:
-        raise UserError(f"{folder.checkpoints}: the ranks see different checkpoints, of steps {seen}")
     if begun and stored is None:
         check_unsaved(folder, config.train.checkpoint_every)
-    return stored
+    data = as_begun(config, folder).data if resume else config.data
+    return (data.exif, data.intensity), stored
+
+
+def _check_same_settings(folder: RunFolder, config: Config, fabric: Fabric) -> None:
+    """Raise ``UserError`` if the ranks were started with different settings: on several machines they may be."""
+    fixed = {key: value for key, value in flat(config).items() if key not in FREE_TO_CHANGE}
+    for rank, others in enumerate(gathered(fabric, fixed)):
+        for key, value in fixed.items():
+            if others[key] != value:
+                raise UserError(
+                    f"{folder.path}: rank {rank} has {key} = {others[key]!r}, rank {fabric.global_rank} {value!r}; "
+                    f"start all machines with the same settings"
+                )
+
+
+def _check_newest(folder: RunFolder, fabric: Fabric) -> None:
+    """Raise ``UserError`` if another rank has newer checkpoints than rank 0: a machine with a disk of its own."""
+    seen = gathered(fabric, (max(steps_in(folder.checkpoints), default=0), platform.node()))
+    newest, host = max(seen)
+    if newest > seen[0][0]:
+        raise UserError(
+            f"{folder.checkpoints}: {host} has a checkpoint of step {newest}, and {seen[0][1]}, which would write the "
+            f"next one, none after step {seen[0][0]}; pass an --out that all machines share, or copy the folder"
+        )
 
 
 def begin(folder: RunFolder, config: Config, lock: RunLock) -> None:

@@ -28,6 +28,8 @@ class State:
     """Number of crops that were replaced because their image is broken."""
     raised: list[list[int]] | None = None
     """Each time ``train.steps`` was raised: at which step, from which number, to which. None if never."""
+    regrouped: list[list[int]] | None = None
+    """Each time the number of processes changed, in the same form."""
 
     def check(self, steps: int) -> None:
         """Raise ValueError for a value that no run of ``steps`` steps can have written."""

@@ -21,8 +21,9 @@ from losspool.segmentation.models import TrainingOutput
 from losspool.segmentation.training.averaging import AveragedWeights
 from losspool.segmentation.training.device import Stopwatch, host_waits
 from losspool.segmentation.training.loader import Batch, draws_ahead, training_batches
+from losspool.segmentation.training.micro_batches import MicroBatches, image_factors
 from losspool.segmentation.training.optimization import clip_gradients, rate_factor, set_rates
-from losspool.segmentation.training.processes import any_rank, gathered, host_group, join
+from losspool.segmentation.training.processes import any_rank, gathered, host_group, join, raise_if_lost
 from losspool.segmentation.training.progress import class_line, cores_hint, shown_progress
 from losspool.segmentation.training.setup import begin, build_setup, claim_and_read
 from losspool.segmentation.training.state import State
@@ -36,16 +37,17 @@ class Trainer:
 
     def __init__(self, config: Config, out: Path, *, resume: bool = False) -> None:
         self.folder = runs.RunFolder(out)
-        self.config = config = runs.as_begun(config, self.folder) if resume else config
-        self.fabric = join(config.train.precision)
+        self.fabric = join(config.train.precision, config.train.timeout)
         self.main = self.fabric.global_rank == 0
-        self._hosts, self._stopwatch = host_group(self.fabric), Stopwatch(self.fabric.device)
+        self._split = MicroBatches.of(config.train, self.fabric.world_size)
+        self._hosts = host_group(self.fabric, config.train.timeout)
+        self._stopwatch = Stopwatch(self.fabric.device)
         self._unread = UnreadSteps(age=config.sampling.lag - draws_ahead(config.data.workers))
         self.metrics, self.state = runs.MetricsFile(self.folder.metrics), State()
         self._warn = WarnOnce(silent=not self.main)
         self._lock = runs.RunLock(self.folder.path)
         try:
-            stored = claim_and_read(self.folder, config, self.fabric, self._lock, resume)
+            config, stored = claim_and_read(self.folder, config, self.fabric, self._hosts, self._lock, resume)
             broken = self._warn if config.data.skip_broken else None
             setup = build_setup(config, self.fabric, self.folder, stored, broken)
             self.config = config = setup.config
@@ -70,8 +72,9 @@ class Trainer:
                     self.metrics.cut(self.state.step, self.state.validated)
             names = [info.name for info in self.data.classes]
             self._trackers = runs.Trackers(self.folder, config, names, config.train.trackers if self.main else ())
-        except BaseException:
+        except BaseException as error:
             self._lock.release()
+            raise_if_lost(error, "before the first step")
             raise
 
     def run(self) -> None:
@@ -109,6 +112,9 @@ class Trainer:
                 except Interrupted:
                     self._save()
                     raise
+                except RuntimeError as error:
+                    raise_if_lost(error, f"at step {state.step + 1}; resume from the last checkpoint with --resume")
+                    raise
 
     def _step(self, batches: Iterator[Batch], interrupt: Interrupt) -> bool:
         """Update the weights once. Returns whether any rank was asked to stop."""
@@ -119,19 +125,23 @@ class Trainer:
         mine = StepStats.zeros(len(self.data.classes), fabric.device)
         self._read(self.state.step - self._unread.age)  # the loader draws further crops now
         micro_batches = self._next(batches)
-        for part, batch in enumerate(micro_batches):
+        factors = [1.0] * len(micro_batches)
+        if self.config.loss.scope == "image":
+            factors = image_factors([batch.labels for batch in micro_batches], self._hosts)
+        for part, (batch, factor) in enumerate(zip(micro_batches, factors, strict=True)):
             labels = batch.labels.to(fabric.device, non_blocking=True)
             pixels = self.model.spec.preprocessing.apply(batch.images.to(fabric.device, non_blocking=True))
             if config.channels_last:
                 pixels = pixels.contiguous(memory_format=torch.channels_last)
-            with self._no_sync(part < config.accumulate - 1), self._stopwatch.running():
+            with self._no_sync(part < self._split.number - 1), self._stopwatch.running():
                 output, seeds = self.network(pixels), [draw.seed for draw in batch.draws]
                 logits, aux = output if isinstance(output, TrainingOutput) else (output, None)
                 result = self.criterion(logits, labels, seeds, self.state.step)
                 if aux is not None:
                     extra = self.criterion(aux, labels, seeds, self.state.step).loss
                     result.loss = result.loss + self.config.model.aux_weight * extra
-                fabric.backward(result.loss / config.accumulate)
+                result.loss = result.loss * factor
+                fabric.backward(result.loss / self._split.number)
             mine += step_stats(result, labels, len(self.data.classes), batch.skipped)
         with self._stopwatch.running():
             norm = clip_gradients(fabric, self.network, self.optimizer, config)
@@ -245,11 +255,6 @@ class Trainer:
         self.fabric.barrier()
 
     def _restore(self, stored: dict[str, Any]) -> None:
-        if stored.get("processes") != self.fabric.world_size:
-            raise UserError(
-                f"{self.folder.path}: the run was started with {stored.get('processes')} processes, "
-                f"got {self.fabric.world_size}; resume it with the same number, which sets the total batch size"
-            )
         with runs.fitting(self.folder.checkpoints, "the run"):
             self.model.module.load_state_dict(stored["model"])
             self.averaged.load(stored.get("averaged", {}))
@@ -259,7 +264,17 @@ class Trainer:
             self.window.values[: len(stored["window"])] = stored["window"]
             self.state = State(*(stored.get(each.name, each.default) for each in fields(State)))
             self.state.check(self.config.train.steps)
-            before = replace(self.config.train, steps=parse_yaml(stored["config"])["train"]["steps"])
+            known = parse_yaml(stored["config"])["train"]
+            kept = {name: known.get(name) for name in ("steps", "batch", "accumulate", "global_batch")}
+            before = replace(self.config.train, **kept)
+            split = MicroBatches.of(before, int(stored["processes"]))
+        try:
+            self._split.check_kept(split, self.config.train, self.config.loss.scope)
+        except UserError as error:
+            raise UserError(f"{self.folder.path}: {error}") from None
+        if split.processes != self._split.processes:
+            change = [self.state.step, split.processes, self._split.processes]
+            self.state.regrouped = [*(self.state.regrouped or []), change]
         if self.main:
             say(f"resumed at step {self.state.step} of {self.config.train.steps}")
         if before.steps < self.config.train.steps:
@@ -279,7 +294,7 @@ class Trainer:
     def _next(self, batches: Iterator[Batch]) -> list[Batch]:
         """Load all micro-batches of a step before computing any. If loading fails, save the steps before."""
         try:
-            return [next(batches) for _ in range(self.config.train.accumulate)]
+            return [next(batches) for _ in range(self._split.number)]
         except UserError:
             if self.state.step and self.fabric.world_size == 1:  # saving needs all ranks, and the others do not know
                 self._save()
@@ -319,8 +334,8 @@ class Trainer:
 
         def end() -> dict[str, Any]:
             skipped = {"skipped": self.state.skipped} if self.config.data.skip_broken else {}
-            raised = {"raised": self.state.raised} if self.state.raised else {}
-            return {"step": self.state.step, "best": self.state.best, **skipped, **raised}
+            changes = {name: found for name in ("raised", "regrouped") if (found := getattr(self.state, name))}
+            return {"step": self.state.step, "best": self.state.best, **skipped, **changes}
 
         return runs.described(self.folder.description, about, end)
 

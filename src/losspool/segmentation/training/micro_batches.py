@@ -1,0 +1,86 @@
+"""How the crops of a step are divided among processes and micro-batches, and how these add up to one loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from losspool.segmentation.base import UserError
+from losspool.segmentation.config import TrainConfig
+from losspool.segmentation.data import IGNORE
+
+
+class MicroBatches(NamedTuple):
+    """The part of a step that each process has."""
+
+    size: int
+    """Crops of a micro-batch."""
+    number: int
+    """Micro-batches of a process."""
+    processes: int
+
+    @classmethod
+    def of(cls, train: TrainConfig, processes: int) -> MicroBatches:
+        """``train.global_batch`` crops, in micro-batches of up to ``train.batch``; or what ``batch`` and
+        ``accumulate`` say."""
+        whole = train.global_batch
+        if whole is None:
+            return cls(train.batch, train.accumulate, processes)
+        if train.accumulate > 1:
+            raise UserError(
+                f"train.accumulate = {train.accumulate} has no meaning beside train.global_batch = {whole}, which "
+                f"sets the number of micro-batches; leave it at 1"
+            )
+        share, rest = divmod(whole, processes)
+        if rest:
+            nearest = max(round(whole / processes), 1) * processes
+            raise UserError(
+                f"train.global_batch = {whole} cannot be divided among {processes} processes; the nearest number that "
+                f"can is {nearest}"
+            )
+        size = next(size for size in range(min(train.batch, share), 0, -1) if share % size == 0)
+        return cls(size, share // size, processes)
+
+    @property
+    def crops(self) -> int:
+        """Crops of a step over all processes."""
+        return self.size * self.number * self.processes
+
+    def check_kept(self, before: MicroBatches, train: TrainConfig, scope: str) -> None:
+        """Raise ``UserError`` if a run that was split as ``before`` cannot go on like this."""
+        if train.global_batch is None and before.processes != self.processes:
+            raise UserError(
+                f"the run was started with {before.processes} processes, got {self.processes}; resume it with the "
+                f"same number, or with train.global_batch={before.crops}, which any number can keep"
+            )
+        if before.crops != self.crops:
+            raise UserError(f"its steps have {before.crops} crops, train.global_batch says {self.crops}")
+        if before.pooled(scope) != self.pooled(scope):
+            raise UserError(
+                f"loss.scope={scope} pooled {before.pooled(scope)} crops at a time so far, and with "
+                f"{self.processes} processes and train.batch = {train.batch} it would pool {self.pooled(scope)}; "
+                f"choose a train.batch or a number of processes that keeps this"
+            )
+
+    def pooled(self, scope: str) -> int:
+        """Crops that share a pool."""
+        return {"image": 1, "batch": self.size, "global": self.size * self.processes}[scope]
+
+
+def image_factors(labels: Sequence[Tensor], hosts: ProcessGroup | None) -> list[float]:
+    """What to multiply the loss of each micro-batch by, so that their mean over all micro-batches and processes is the
+    mean over the step's images that have a valid pixel.
+
+    The loss of a micro-batch is the mean over its own such images. Where no crop of the step is void all over, every
+    factor is exactly 1. The labels are still in the host's memory, so that no device is waited for.
+    """
+    mine = [int((each != IGNORE).flatten(1).any(1).sum()) for each in labels]
+    totals = torch.tensor([sum(mine), len(mine)])
+    if hosts is not None:
+        torch.distributed.all_reduce(totals, group=hosts)
+    images, parts = totals.tolist()
+    return [each * parts / images if images else 1.0 for each in mine]

@@ -1,0 +1,163 @@
+"""With ``train.global_batch`` a run is the same for every number of processes, and may change it on the way."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from losspool.segmentation.base import UserError
+from losspool.segmentation.config import TrainConfig, load_config
+from losspool.segmentation.runs import checkpoint_path
+from losspool.segmentation.training import Trainer
+from losspool.segmentation.training.micro_batches import MicroBatches, image_factors
+from real_runs import Processes, description, outcome
+from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
+from small_data import VOID, save
+
+STEPS, CHANGE = 40, 20
+SETTINGS = (
+    "method=lmp",
+    "model.name=tiny_model.build_normed",
+    "model.batch_norm=frozen",
+    "train.global_batch=4",
+    "train.batch=2",
+    f"train.keep_steps=[{CHANGE}]",
+)
+
+
+def follow(processes, recipe, settings, out, ranks):
+    command = ("train", recipe, *settings, "--out", out, "--resume")
+    code, output = outcome(processes.launch(*command, ranks=ranks))
+    assert code == 0, output
+    return out
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A recipe, its settings, and the runs that 1, 2 and 4 processes make of it. Of six images, two are void."""
+    folder = tmp_path_factory.mktemp("elastic")
+    recipe = write_recipe(folder, steps=STEPS, validate_every=STEPS, checkpoint_every=CHANGE, log_every=10, previews=0)
+    for number in (1, 4):
+        save(folder / "data" / "labels" / "train" / f"{number:03}.png", np.full((40, 60), VOID))
+    torch.manual_seed(3)
+    module = Trainer(load_config(recipe, SETTINGS), folder / "fresh").model.module
+    module[1].running_mean.normal_()  # as they are, a frozen BatchNorm would do nothing
+    module[1].running_var.uniform_(0.5, 2.0)
+    torch.save(module.state_dict(), folder / "weights.pth")
+    settings = (*SETTINGS, f"model.weights={folder / 'weights.pth'}")
+    with Processes() as processes:
+        found = {ranks: follow(processes, recipe, settings, folder / f"{ranks}", ranks) for ranks in (1, 2, 4)}
+    moved = checkpoint(found[1], STEPS)["model"]
+    assert max(float((moved[key] - value).abs().max()) for key, value in module.state_dict().items()) > 1e-2
+    return recipe, settings, found
+
+
+def assert_same(out, truth):
+    ours, theirs = (checkpoint(each, STEPS)["model"] for each in (out, truth))
+    for key, value in theirs.items():
+        torch.testing.assert_close(ours[key], value, rtol=0, atol=1e-5)
+    for line, other in zip(metrics(out), metrics(truth), strict=True):
+        assert (line["step"], line["split"]) == (other["step"], other["split"])
+        assert line["iou"] == pytest.approx(other["iou"], abs=1e-3)  # an arg-max may flip on a tie
+        if "loss" in line:
+            assert line["loss"] == pytest.approx(other["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_any_number_of_processes_ends_with_the_same_weights(ranks, runs):
+    *_, found = runs
+    assert_same(found[ranks], found[1])
+    assert description(found[ranks])["processes"] == ranks
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1)])
+def test_and_so_does_a_change_in_the_middle(before, after, runs, tmp_path, launch):
+    (recipe, settings, found), out = runs, tmp_path / "run"
+    shutil.copytree(found[before], out)
+    checkpoint_path(out / "checkpoints", STEPS).unlink()
+    code, output = outcome(launch("train", recipe, *settings, "--out", out, "--resume", ranks=after))
+    assert code == 0, output
+    assert f"resumed at step {CHANGE} of {STEPS}" in output
+    assert_same(out, found[1])
+    assert description(out)["regrouped"] == [[CHANGE, before, after]]
+
+
+def test_the_mean_is_over_all_images_that_have_a_valid_pixel():
+    labels = torch.full((5, 4, 4), VOID)
+    labels[[0, 1, 3], 2, 2] = 1  # of three micro-batches, the last is void
+    parts, losses = labels.split(2), torch.rand(5)
+    factors = image_factors(parts, None)
+    valid = (labels != VOID).flatten(1).any(1)
+    means = [float(losses[at : at + 2][valid[at : at + 2]].mean().nan_to_num()) for at in (0, 2, 4)]
+    assert np.mean(np.multiply(means, factors)) == pytest.approx(float(losses[valid].mean()))
+    assert image_factors([torch.zeros(3, 2, 2)] * 3, None) == [1.0, 1.0, 1.0]  # nothing changes, to the bit
+    assert image_factors([torch.full((1, 2, 2), VOID)], None) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("whole", "batch", "processes", "split"),
+    [(8, 2, 1, (2, 4)), (8, 2, 2, (2, 2)), (8, 2, 4, (2, 1)), (8, 2, 8, (1, 1)), (12, 4, 2, (3, 2)), (7, 4, 1, (1, 7))],
+)
+def test_micro_batches_have_at_most_the_batch_of_a_process(whole, batch, processes, split):
+    found = MicroBatches.of(TrainConfig(global_batch=whole, batch=batch), processes)
+    assert found[:2] == split
+    assert found.crops == whole
+
+
+@pytest.mark.parametrize(
+    ("settings", "processes", "sentence"),
+    [
+        ({"global_batch": 7}, 4, "train.global_batch = 7 cannot be divided among 4 processes; the nearest .* is 8"),
+        ({"global_batch": 9}, 4, "the nearest number that can is 8"),
+        ({"global_batch": 1}, 4, "the nearest number that can is 4"),
+        ({"global_batch": 8, "accumulate": 2}, 4, "train.accumulate = 2 has no meaning beside train.global_batch = 8"),
+    ],
+)
+def test_a_batch_that_cannot_be_divided_is_refused(settings, processes, sentence):
+    with pytest.raises(UserError, match=sentence):
+        MicroBatches.of(TrainConfig(**settings), processes)
+
+
+@pytest.mark.parametrize(
+    ("scope", "before", "now", "sentence"),
+    [
+        ("image", ({}, 2), ({}, 1), "started with 2 processes, got 1; .* or with train.global_batch=8"),
+        ("image", ({}, 2), ({"global_batch": 8}, 1), None),
+        ("image", ({}, 2), ({"global_batch": 4}, 1), "its steps have 8 crops, train.global_batch says 4"),
+        ("global", ({}, 2), ({"global_batch": 8}, 1), "pooled 8 crops at a time so far, and with 1 processes and"),
+        ("global", ({}, 2), ({"global_batch": 8, "batch": 8}, 1), None),
+        ("batch", ({}, 2), ({"global_batch": 8}, 1), None),
+    ],
+)
+def test_what_a_step_is_made_of_stays(scope, before, now, sentence):
+    earlier, split = (MicroBatches.of(TrainConfig(**settings), processes) for settings, processes in (before, now))
+    if sentence is None:
+        return split.check_kept(earlier, TrainConfig(**now[0]), scope)
+    with pytest.raises(UserError, match=sentence):
+        split.check_kept(earlier, TrainConfig(**now[0]), scope)
+
+
+def test_a_run_that_began_without_it_goes_on_with_it(tmp_path):
+    """To the bit, if the crops of its steps are named; its micro-batches may be of another size from then on."""
+    recipe = write_recipe(tmp_path, keep_steps=[5])
+    plain = ("model.name=tiny_model.build_plain", "train.accumulate=2")
+    train(recipe, tmp_path / "run", *plain)
+    truth = checkpoint(tmp_path / "run", 12)["model"]
+    checkpoint_path(tmp_path / "run" / "checkpoints", 12).unlink()
+    for step in (6, 10):
+        checkpoint_path(tmp_path / "run" / "checkpoints", step).unlink(missing_ok=True)
+    with pytest.raises(UserError, match=r"its steps have 4 crops, train\.global_batch says 6"):
+        train(recipe, tmp_path / "run", plain[0], "train.global_batch=6", resume=True)
+    trainer = train(recipe, tmp_path / "run", plain[0], "train.global_batch=4", resume=True)
+    assert trainer.state.regrouped is None
+    assert_equal(checkpoint(tmp_path / "run", 12)["model"], truth)
+
+
+def test_synchronised_batch_norm_is_refused_on_the_cpu(tmp_path, command):
+    code, _, said = command("train", write_recipe(tmp_path), "model.batch_norm=sync", "--out", tmp_path / "run")
+    assert code == 2
+    assert said.endswith(
+        "error: model.batch_norm=sync needs GPUs, and torch finds none; on the CPU, use train or frozen\n"
+    )
+    assert not (tmp_path / "run").exists()
