@@ -62,7 +62,7 @@ def test_the_bound_holds_where_newton_crawls(p, rounds):
 
 def count(losses, p, m):
     """Solve pools of one process as if others could hold a part of them."""
-    return solver.solve(losses, p=p, m=m, share=False, gather=lambda tensor: tensor.unsqueeze(0))
+    return solver.solve(losses, p=p, m=m, share=False, exchange=lambda counts, sums: (counts, sums[None]))
 
 
 def test_counting_takes_a_fixed_number_of_passes(monkeypatch):

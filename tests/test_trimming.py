@@ -135,7 +135,9 @@ def test_processes_find_the_same_threshold_as_one(dtype, share):
     parts = [whole[:, :0], whole[:, :120], whole[:, 120:]]
     expected = solver.trimmed(whole, share)
     assert expected.any() or share < 1 / 300
-    found = torch.cat(in_lockstep([lambda gather, part=part: solver.trimmed(part, share, gather) for part in parts]), 1)
+    found = torch.cat(
+        in_lockstep([lambda exchange, part=part: solver.trimmed(part, share, exchange) for part in parts]), 1
+    )
     assert torch.equal(found, expected)
 
 
@@ -152,16 +154,16 @@ def attempt(work, rank, sent):
     exchanges = iter(range(1000))
     rounds = min(len(each) for each in sent)
 
-    def gather(tensor):
+    def swap(counts, sums):
         exchange = next(exchanges)
         if exchange >= rounds:
             if exchange >= len(sent[rank]):
-                sent[rank].append(tensor)
+                sent[rank].append(counts)
             raise InterruptedError
-        return torch.stack([each[exchange] for each in sent])
+        return sum(each[exchange] for each in sent), sums[None]
 
     try:
-        return work(gather)
+        return work(swap)
     except InterruptedError:
         return None
 

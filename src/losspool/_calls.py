@@ -13,7 +13,7 @@ from torch import Tensor
 from losspool import _targets as targets
 from losspool import _validation as check
 from losspool import kernels
-from losspool._distributed import gatherer, resolve_group, shared_errors
+from losspool._distributed import exchanger, resolve_group, shared_errors
 from losspool.ops import Enlargement, PixelLoss, Setting, pooled_cross_entropy, pooled_losses, working_dtype
 from losspool.solver import host
 from losspool.stats import UNFILLED, PoolingStats
@@ -170,7 +170,7 @@ def _setting(pooling: Pooling, group: dist.ProcessGroup | None, values: Tensor, 
         return setting
     fingerprint += [f"{name} = {getattr(pooling, name)!r}" for name in ("p", "m", "trim", "reduction")]
     fingerprint.append(f"{working_dtype(values)}")
-    return setting._replace(gather=gatherer(group), ranks=dist.get_world_size(group))
+    return setting._replace(exchange=exchanger(group), ranks=dist.get_world_size(group))
 
 
 def _finish(found: tuple[Any, ...], stats: PoolingStats | None, shape: Sequence[int]) -> Tensor:

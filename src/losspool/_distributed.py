@@ -49,16 +49,24 @@ def resolve_group(scope: str, group: dist.ProcessGroup | None) -> dist.ProcessGr
     return group
 
 
-def gatherer(group: dist.ProcessGroup) -> Callable[[Tensor], Tensor]:
-    """Return a function that stacks the tensors of all ranks, in rank order on every rank."""
+def exchanger(group: dist.ProcessGroup) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return a function that adds the counts of all ranks, and stacks their sums, with one all-reduce.
 
-    def gather(tensor: Tensor) -> Tensor:
-        tensor = tensor.contiguous()
-        parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size(group))]
-        dist.all_gather(parts, tensor, group=group)
-        return torch.stack(parts)
+    An all-reduce sends the counts twice, whatever the number of ranks; gathering them would send them once per rank.
+    Counts are integers, so the order of the additions does not matter. The order would matter for sums: each rank has
+    places of its own for their bits, to which the others add zero, and every rank adds them in the same order.
+    """
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
 
-    return gather
+    def exchange(counts: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+        places = counts.new_zeros(ranks, *sums.shape)
+        places[rank] = sums.contiguous().view(torch.int64)
+        packed = torch.cat([counts.flatten(), places.flatten()])
+        dist.all_reduce(packed, group=group)
+        totals, bits = packed.split([counts.numel(), places.numel()])
+        return totals.view(counts.shape), bits.view(torch.float64).view(places.shape)
+
+    return exchange
 
 
 @contextmanager
@@ -93,5 +101,7 @@ def _exchange(text: str, *, failed: bool, group: dist.ProcessGroup) -> list[tupl
     report = torch.zeros(_MESSAGE_BYTES + 1, dtype=torch.uint8)
     report[0] = int(failed)
     report[1 : len(message) + 1] = torch.tensor(list(message), dtype=torch.uint8)
-    reports = gatherer(group)(report).tolist()
-    return [(bool(row[0]), bytes(row[1:]).rstrip(b"\0").decode(errors="replace")) for row in reports]
+    reports = [torch.empty_like(report) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(reports, report, group=group)
+    rows = [each.tolist() for each in reports]
+    return [(bool(row[0]), bytes(row[1:]).rstrip(b"\0").decode(errors="replace")) for row in rows]

@@ -149,7 +149,7 @@ MUTANTS = [
         "an exchange too many",
         "solve.py",
         "    below, *rest = ",
-        "    gather(totals)\n    below, *rest = ",
+        "    exchange(totals, floats)\n    below, *rest = ",
         "test_global.py",
     ),
     (

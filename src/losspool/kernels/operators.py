@@ -15,7 +15,7 @@ from torch import Tensor
 
 from losspool.kernels import cross_entropy, pooling, upsampled
 from losspool.kernels.launch import ceil_div, exponents, power_of_two, run
-from losspool.kernels.solve import BLOCK, Gather, solve
+from losspool.kernels.solve import BLOCK, Exchange, solve
 
 VALUE, ALPHA, TAU, COUNT, UNIT = (
     column.value for column in (pooling.VALUE, pooling.ALPHA, pooling.TAU, pooling.COUNT, pooling.UNIT)
@@ -74,12 +74,12 @@ def pool_shared_losses(
     m: float,
     share: bool,
     from_logits: bool,
-    gather: Gather,
+    exchange: Exchange,
     ranks: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Do as ``pool_losses`` for pools that several ranks share; torch.compile breaks the graph here."""
     with torch.cuda.device_of(losses):
-        return solve(losses, mask, p, m, share, from_logits=from_logits, gather=gather, ranks=ranks)
+        return solve(losses, mask, p, m, share, from_logits=from_logits, exchange=exchange, ranks=ranks)
 
 
 @_operator(

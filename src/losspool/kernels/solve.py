@@ -20,7 +20,7 @@ _MOST_POOLS = 1024  # solved at once: each takes 33 KB of histograms
 _BINS, _LO, _VALID = BINS.value, LO.value, VALID.value
 _RECORD = _BINS + SLOTS.value
 
-Gather = Callable[[Tensor], Tensor]
+Exchange = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Maps a tensor of shape S to the stack ``(ranks, *S)`` of all ranks' tensors."""
 
 
@@ -39,7 +39,7 @@ def solve(
     share: bool,
     *,
     from_logits: bool,
-    gather: Gather | None = None,
+    exchange: Exchange | None = None,
     ranks: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Solve every pool of contiguous ``losses`` (R, N), where ``mask`` is True.
@@ -53,7 +53,7 @@ def solve(
     for begin in range(0, pools, _MOST_POOLS):
         rows = slice(begin, begin + _MOST_POOLS)
         part = None if mask is None else mask[rows]
-        _solve_pools(losses[rows], part, table[rows], exponents(p), m, share, not from_logits, gather)
+        _solve_pools(losses[rows], part, table[rows], exponents(p), m, share, not from_logits, exchange)
     loss = losses.new_empty((), dtype=torch.float32)
     factor = losses.new_empty(1, dtype=torch.float64)
     constants = {"FROM_LOGITS": from_logits, "BLOCK": min(power_of_two(max(pools, 16)), 1024)}
@@ -69,7 +69,7 @@ def _solve_pools(
     m: float,
     share: bool,
     refuse_negative: bool,
-    gather: Gather | None,
+    exchange: Exchange | None,
 ) -> None:
     pools, size = losses.shape
     block = min(BLOCK, power_of_two(max(size, 16)))
@@ -109,7 +109,7 @@ def _solve_pools(
             warps=8,
             **fixed,
         )
-        before = mine if gather is None else _exchange(records[index], mine, gather, last=index == PASSES - 1)
+        before = mine if exchange is None else _add_up(records[index], mine, exchange, last=index == PASSES - 1)
     run(
         pooling.finish,
         pools,
@@ -131,12 +131,11 @@ def _slots(below: Tensor) -> int:
     return max(power_of_two(below.shape[1]), 128)
 
 
-def _exchange(record: Tensor, sums: Sums, gather: Gather, last: bool) -> Sums:
+def _add_up(record: Tensor, sums: Sums, exchange: Exchange, last: bool) -> Sums:
     """Add up a pass over all ranks, with one exchange. Every rank adds the same numbers in the same order."""
     floats = torch.stack([part.sum(1) for part in (sums if last else sums[:1])], 1)  # (R, 1 or 2)
-    ranks = gather(torch.cat([record, floats.view(torch.int64)], 1))
-    totals = ranks[..., :_RECORD].sum(0)
+    totals, gathered = exchange(record, floats)
     totals[:, _BINS + _LO : _BINS + _VALID] = record[:, _BINS + _LO : _BINS + _VALID]  # the bracket
     record.copy_(totals)
-    below, *rest = ranks[..., _RECORD:].contiguous().view(torch.float64).sum(0).unsqueeze(1).unbind(2)
+    below, *rest = gathered.sum(0).unsqueeze(1).unbind(2)
     return Sums(below.contiguous(), rest[0].contiguous() if rest else below)

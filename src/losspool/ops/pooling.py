@@ -32,8 +32,8 @@ class Setting(NamedTuple):
     m: float
     share: bool
     per_image: bool
-    gather: solver.Gather | None = None
-    """Stacks the tensors of all ranks that share a pool; None if this process holds the whole pool."""
+    exchange: solver.Exchange | None = None
+    """Adds what the ranks that share a pool have found; None if this process holds the whole pool."""
     ranks: int = 1
     """Number of ranks that share a pool."""
     trim: float = 0.0
@@ -46,20 +46,20 @@ def trim(losses: Tensor, setting: Setting) -> tuple[Tensor, Tensor | None]:
     """Make the largest losses void, and count them."""
     if not setting.trim:
         return losses, None
-    largest = solver.trimmed(losses.detach(), setting.trim, setting.gather)
+    largest = solver.trimmed(losses.detach(), setting.trim, setting.exchange)
     return losses.masked_fill(largest, -1.0), largest.sum(1)
 
 
 def pool(losses: Tensor, setting: Setting) -> Pooled:
     """Pool ``losses`` (R, N), which are negative for void pixels. No gradient flows."""
     losses, trimmed = trim(losses, setting)
-    if torch.compiler.is_compiling() and setting.gather is None:
+    if torch.compiler.is_compiling() and setting.exchange is None:
         return Pooled(*_pool_operator(losses, setting.p, setting.m, setting.share))._replace(trimmed=trimmed)
     return _pool(losses, setting)._replace(trimmed=trimmed)
 
 
 def _pool(losses: Tensor, setting: Setting) -> Pooled:
-    solution = solver.solve(losses, p=setting.p, m=setting.m, share=setting.share, gather=setting.gather)
+    solution = solver.solve(losses, p=setting.p, m=setting.m, share=setting.share, exchange=setting.exchange)
     weights = solver.weights(losses, solution, setting.p)
     return Pooled(solution.value, weights, solution.alpha, solution.tau, solution.valid)
 

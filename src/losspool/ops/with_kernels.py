@@ -36,7 +36,7 @@ class PoolWithKernels(torch.autograd.Function):
         trimmed = None
         if setting.trim:
             valid = values.float() if mask is None else torch.where(mask, values.float(), -1.0)
-            largest = solver.trimmed(valid, setting.trim, setting.gather)
+            largest = solver.trimmed(valid, setting.trim, setting.exchange)
             mask, trimmed = ~largest if mask is None else mask & ~largest, largest.sum(1)
         loss, table, factor = _solve(values, mask, setting, from_logits=False)
         ctx.save_for_backward(losses, mask, table, factor)
@@ -108,9 +108,9 @@ def _solve(losses: Tensor, mask: Tensor | None, setting: Setting, from_logits: b
     from losspool.kernels import operators
 
     arguments = (losses, mask, setting.p, setting.m, setting.share, from_logits)
-    if setting.gather is None:
+    if setting.exchange is None:
         return operators.pool_losses(*arguments)
-    return operators.pool_shared_losses(*arguments, setting.gather, setting.ranks)
+    return operators.pool_shared_losses(*arguments, setting.exchange, setting.ranks)
 
 
 def _finish(

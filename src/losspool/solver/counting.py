@@ -21,17 +21,38 @@ from torch import Tensor
 from losspool.solver.keys import Keys
 from losspool.solver.powers import Saturated, Searched, conjugate_exponent, is_uniform, pixel_numbers, running_sums
 
-Gather = Callable[[Tensor], Tensor]
-"""Maps a tensor of shape S to the stack ``(ranks, *S)`` of all ranks' tensors."""
+Exchange = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Maps counts (R, K) and sums (R, S), in float64, to the counts added over all ranks, and the stack (ranks, R, S)."""
 
 # Bins of all pools together, and the most and the fewest of one pool, as powers of two. Many bins make few passes.
 _ALL_BINS, _MOST_BINS, _FEWEST_BINS = 19, 18, 10
 
 
-def search(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather) -> Searched:
+class Part:
+    """The losses of each pool that this process holds, and what the other processes need to know of them."""
+
+    def __init__(self, losses: Tensor, q: float) -> None:
+        self.source = Keys(losses, q)
+        self._losses, self._keys = losses, self.source.keys()
+
+    def first(self, lo: Tensor, shift: Tensor, bins: int) -> tuple[Tensor, Tensor]:
+        """Counts: those of :func:`_count`, and the void pixels. Sums: the largest loss."""
+        void = (self._losses < 0).sum(1, keepdim=True)
+        counts = torch.cat([_count(self._keys, lo, shift, bins), void], 1)
+        return counts, self._losses.amax(1, keepdim=True).double()
+
+    def next(self, lo: Tensor, shift: Tensor, bins: int, unit: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums: the powers of the losses up to lo, and the losses beyond the bins relative to ``unit``."""
+        below = torch.where(self._keys <= lo, self.source.loss_powers(self._keys, lo), 0.0)
+        beyond = self._keys > lo + (bins << shift)
+        over = torch.where(beyond, self._losses.to(self.source.dtype) / unit, 0.0)
+        return _count(self._keys, lo, shift, bins), torch.stack([below.sum(1), over.sum(1)], 1).double()
+
+
+def search(losses: Tensor, *, p: float, m: float, share: bool, exchange: Exchange) -> Searched:
     """Find the saturated losses of each pool. ``m`` is a fraction of the valid pixels if ``share``, else a number."""
-    source = Keys(losses, conjugate_exponent(p))
-    keys = source.keys()
+    part = Part(losses, conjugate_exponent(p))
+    source = part.source
     bin_bits = min(max(_ALL_BINS - (len(losses) - 1).bit_length(), _FEWEST_BINS), _MOST_BINS, source.bits - 15)
     bins = (1 << bin_bits) - 1  # with one more, the end of the last bin would not fit into an int64
     passes = 1 - (bin_bits - source.bits) // (bin_bits - 2)  # up to four bins are left to the next pass
@@ -39,11 +60,10 @@ def search(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather) -
 
     # The first pass covers all positive floats. It also shows whether η has a positive root: not with fewer
     # than m positive losses.
-    lo = torch.zeros_like(keys[:, :1])
+    lo = torch.zeros(len(losses), 1, dtype=torch.int64, device=losses.device)
     shift = torch.full_like(lo, source.bits - bin_bits)
-    slots = _count(keys, lo, shift, bins)
-    void, top = (losses < 0).sum(1, keepdim=True), losses.amax(1, keepdim=True).to(source.dtype)
-    (slots, void), (top,) = _exchange(gather, [slots, void], [top], peak=0)
+    counts, sums = exchange(*part.first(lo, shift, bins))
+    slots, void, top = counts[:, :-1], counts[:, -1:], sums.amax(0).to(source.dtype)
     size = slots.sum(1, keepdim=True)
     count = size - void
     whole, fraction = pixel_numbers(m, share, count, source.dtype)
@@ -55,11 +75,8 @@ def search(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather) -
 
     for index in range(passes):
         if index > 0:
-            slots = _count(keys, lo, shift, bins)
-            below = torch.where(keys <= lo, source.loss_powers(keys, lo), 0.0).sum(1, keepdim=True)
-            beyond = keys > lo + (bins << shift)
-            over = torch.where(beyond, losses.to(source.dtype) / unit, 0.0).sum(1, keepdim=True)
-            (slots,), (below, over) = _exchange(gather, [slots], [below, over])
+            slots, sums = exchange(*part.next(lo, shift, bins, unit))
+            below, over = sums.sum(0).to(source.dtype).split(1, 1)
         inside = slots[:, : bins + 1]  # lo and the bins
         room = (whole - size) + inside.cumsum(1) + fraction  # m - #{ℓ > end of the bin}
         masses = inside.to(source.dtype)
@@ -101,16 +118,3 @@ def _count(keys: Tensor, lo: Tensor, shift: Tensor, bins: int) -> Tensor:
     slots = ((keys - (lo + 1)) >> shift).clamp_(-1, bins).add_(1)
     counts = torch.zeros(keys.shape[0], bins + 2, dtype=torch.int64, device=keys.device)
     return counts.scatter_add_(1, slots, torch.ones_like(lo).expand_as(slots))
-
-
-def _exchange(
-    gather: Gather, counts: list[Tensor], sums: list[Tensor], peak: int | None = None
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Add counts (R, …) and sums (R, 1) over all processes in one exchange; of ``sums[peak]``, take the largest."""
-    sizes = [each.shape[1] for each in counts]
-    packed = torch.cat([*counts, *(each.double().view(torch.int64) for each in sums)], 1)
-    ranks = gather(packed)  # (ranks, R, …)
-    parts = ranks.split([*sizes, *(1 for _ in sums)], 2)
-    totals = [each.sum(0) for each in parts[: len(counts)]]
-    floats = [each.contiguous().view(torch.float64).to(sums[0].dtype) for each in parts[len(counts) :]]
-    return totals, [each.amax(0) if index == peak else each.sum(0) for index, each in enumerate(floats)]

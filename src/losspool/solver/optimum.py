@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from losspool.solver import counting, host, newton, sorting
-from losspool.solver.counting import Gather
+from losspool.solver.counting import Exchange
 from losspool.solver.powers import (
     INFINITE_Q,
     Number,
@@ -62,21 +62,21 @@ class Solution(NamedTuple):
     scale: Tensor  # τ; NaN if a valid loss is not finite
 
 
-def solve(losses: Tensor, *, p: float, m: float, share: bool, gather: Gather | None = None) -> Solution:
+def solve(losses: Tensor, *, p: float, m: float, share: bool, exchange: Exchange | None = None) -> Solution:
     """Solve every pool. ``m`` is a fraction of the pool's valid pixels if ``share``, else a number of pixels.
 
-    With ``gather``, pools span several processes, and each process holds part of their pixels.
+    With ``exchange``, pools span several processes, and each process holds part of their pixels.
     """
     if losses.shape[1] == 0:
         losses = losses.new_full((losses.shape[0], 1), -1.0)  # a void pixel makes no difference
-    if gather is None and host.host_may_look(losses):
+    if exchange is None and host.host_may_look(losses):
         step = max(_GROUP // losses.shape[1], 1)
         groups = spread(lambda: partial(_solve_on_cpu, p=p, m=m, share=share), losses.split(step), losses.numel())
-    elif gather is None:
+    elif exchange is None:
         groups = [_finish(sorting.search(losses, p=p, m=m, share=share), p, losses.dtype)]
     else:
         groups = [
-            _finish(counting.search(group, p=p, m=m, share=share, gather=gather), p, losses.dtype)
+            _finish(counting.search(group, p=p, m=m, share=share, exchange=exchange), p, losses.dtype)
             for group in losses.split(_MOST_COUNTED)
         ]
     return groups[0] if len(groups) == 1 else Solution(*(torch.cat(fields) for fields in zip(*groups, strict=True)))

@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 
 from losspool.solver import host
-from losspool.solver.counting import Gather
+from losspool.solver.counting import Exchange
 from losspool.solver.threads import spread
 
 _SMALL_POOL = 256  # sorted all at once, because a selection per pool would cost more calls
 _DIGIT = 16  # bits that a pass over a shared pool decides: each process sends half a megabyte
 
 
-def trimmed(losses: Tensor, share: float, gather: Gather | None = None) -> Tensor:
+def trimmed(losses: Tensor, share: float, exchange: Exchange | None = None) -> Tensor:
     """Return where ``losses`` (R, N), which are negative for void pixels, are trimmed.
 
-    With ``gather``, pools span several processes, and each process holds part of their pixels.
+    With ``exchange``, pools span several processes, and each process holds part of their pixels.
     """
-    if gather is not None:
-        return losses > _shared_threshold(losses, share, gather)
+    if exchange is not None:
+        return losses > _shared_threshold(losses, share, exchange)
     size = losses.shape[1]
     if size == 0:
         return losses > 0
@@ -41,7 +41,7 @@ def _number(count: Tensor, share: float) -> Tensor:
     return (count.double() * share).long() if host.has_float64(count) else (count * round(share * 2.0**32)) >> 32
 
 
-def _shared_threshold(losses: Tensor, share: float, gather: Gather) -> Tensor:
+def _shared_threshold(losses: Tensor, share: float, exchange: Exchange) -> Tensor:
     """Find the (k+1)-th largest loss of each pool digit by digit: non-negative floats order like their bits."""
     integers, digits = (torch.int64, 4) if losses.dtype == torch.float64 else (torch.int32, 2)
     bins = 1 << _DIGIT
@@ -52,7 +52,7 @@ def _shared_threshold(losses: Tensor, share: float, gather: Gather) -> Tensor:
         counted = (keys >> shift >> _DIGIT == prefix) & ~(losses < 0)
         slots = torch.where(counted, keys >> shift & (bins - 1), bins)
         counts = keys.new_zeros(len(keys), bins + 1).scatter_add_(1, slots, torch.ones_like(slots))
-        counts = gather(counts).sum(0)[:, :bins]
+        counts = exchange(counts, losses.new_empty(len(keys), 0, dtype=torch.float64))[0][:, :bins]
         upwards = counts.flip(1).cumsum(1).flip(1)  # of each digit and the larger ones
         larger = _number(upwards[:, :1], share) if larger is None else larger
         digit = ((upwards > larger).sum(1, keepdim=True) - 1).clamp_(min=0)
