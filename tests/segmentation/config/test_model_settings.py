@@ -36,7 +36,7 @@ def test_the_new_key_wins_over_the_old_one_of_an_earlier_layer(write):
         ("model: {frozen_bn: true, batch_norm: train}", [], "recipe.yaml: model.frozen_bn is the old name of"),
         ("", ["model.batch_norm=train", "model.frozen_bn=true"], "model.frozen_bn is the old name of model.batch_norm"),
         ("model: {frozen_bn: perhaps}", [], "recipe.yaml: model.frozen_bn must be true or false, got 'perhaps'"),
-        ("", ["model.batch_norm=sometimes"], "model.batch_norm must be one of frozen, train, got 'sometimes'"),
+        ("", ["model.batch_norm=sometimes"], "model.batch_norm must be one of frozen, train, sync, got 'sometimes'"),
         ("", ["model.output_stride=4"], "model.output_stride must be one of 8, 16, 32, got 4"),
         ("", ["model.aux_weight=-1"], "model.aux_weight must be at least 0, got -1"),
         ("", ["model.args=3"], "model.args must hold settings by name, got 3"),

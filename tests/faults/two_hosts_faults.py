@@ -1,0 +1,147 @@
+"""Faults of two hosts, one after the other; prints what became of each run, and how long its recovery took.
+
+``PYTHONPATH=tests python tests/faults/two_hosts_faults.py``, as root. A recovery lasts from the fault to the next step.
+"""
+
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from losspool.segmentation.runs.checkpoints import steps_in
+from real_runs import PATIENCE, Processes, outcome, until
+from runs_for_tests import assert_equal, checkpoint, metrics, write_recipe
+from two_hosts import TwoHosts, reason_to_skip
+
+STEPS, EVERY, TIMEOUT = 60, 5, 5
+
+
+class Scene:
+    """A recipe, and the run that two processes on one host make of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.recipe = write_recipe(
+            folder, steps=STEPS, checkpoint_every=EVERY, validate_every=30, log_every=1, previews=0
+        )
+        self.options = ("method=lmp", f"train.timeout={TIMEOUT}", "--resume", "--out")
+        with Processes() as processes:
+            arguments = ("train", self.recipe, *self.options, folder / "undisturbed")
+            code, output = outcome(processes.launch(*arguments, ranks=2))
+        assert code == 0, output
+        self.truth = folder / "undisturbed"
+
+    def start(self, hosts, host, restarts=3):
+        return hosts.train(host, self.recipe, *self.options, hosts.folder / "run", restarts=restarts)
+
+    def assert_undisturbed(self, out: Path) -> None:
+        assert_equal(checkpoint(out, STEPS), checkpoint(self.truth, STEPS))
+        assert metrics(out) == metrics(self.truth)
+
+
+def newest(out: Path) -> int:
+    return max(steps_in(out / "checkpoints"), default=0)
+
+
+def reach(out: Path, step: int, *processes) -> None:
+    """Wait for a checkpoint of this step or a later one."""
+    assert until(lambda: newest(out) >= step or any(each.poll() is not None for each in processes))
+    assert newest(out) >= step, [outcome(each)[1] for each in processes]
+
+
+def ends(*processes) -> str:
+    """What they said. All must end well."""
+    found = [outcome(each) for each in processes]
+    assert all(code == 0 for code, _ in found), "\n".join(output for _, output in found)
+    return "\n".join(output for _, output in found)
+
+
+def host_dies_and_comes_back(scene: Scene, folder: Path, share: bool = False, silently: bool = False) -> float:
+    """Host 1 is killed with -9. Without ``share``, each host has its own disk."""
+    with TwoHosts(folder, share) as hosts:
+        out, running = hosts.disks[0] / "run", [scene.start(hosts, each) for each in (0, 1)]
+        reach(out, 2 * EVERY, *running)
+        hosts.kill(running[1], silently)
+        began, before = time.monotonic(), newest(out)
+        running[1] = scene.start(hosts, 1)
+        reach(out, before + EVERY, *running)
+        took = time.monotonic() - began
+        said = ends(*running)
+    assert "resumed at step" in said
+    assert share or not (hosts.disks[1] / "run").exists()
+    scene.assert_undisturbed(out)
+    return took
+
+
+def meeting_point_dies(scene: Scene, folder: Path) -> float:
+    """Host 0 is killed, where the hosts meet: torchrun on host 1 ends by itself, and both are started again."""
+    with TwoHosts(folder) as hosts:
+        out, running = hosts.disks[0] / "run", [scene.start(hosts, each) for each in (0, 1)]
+        reach(out, 2 * EVERY, *running)
+        hosts.kill(running[0])
+        began, before = time.monotonic(), newest(out)
+        assert outcome(running[1])[0] != 0
+        again = [scene.start(hosts, each) for each in (0, 1)]
+        reach(out, before + EVERY, *again)
+        took = time.monotonic() - began
+        ends(*again)
+    scene.assert_undisturbed(out)
+    return took
+
+
+def cable_is_cut_for_a_while(scene: Scene, folder: Path, seconds: float = 2.0 * TIMEOUT) -> float:
+    """Longer than the timeout: the ranks give up, and are started again."""
+    with TwoHosts(folder) as hosts:
+        out, running = hosts.disks[0] / "run", [scene.start(hosts, each) for each in (0, 1)]
+        reach(out, 2 * EVERY, *running)
+        hosts.cut()
+        began, before = time.monotonic(), newest(out)
+        time.sleep(seconds)
+        hosts.mend()
+        reach(out, before + EVERY, *running)
+        took = time.monotonic() - began
+        said = ends(*running)
+    assert "another process ended or did not answer within train.timeout" in said
+    scene.assert_undisturbed(out)
+    return took
+
+
+def cable_stays_cut(scene: Scene, folder: Path) -> float:
+    """The ranks stop with a sentence, and a run on one host goes on from what was saved."""
+    with TwoHosts(folder) as hosts:
+        out, running = hosts.disks[0] / "run", [scene.start(hosts, each, restarts=0) for each in (0, 1)]
+        reach(out, 2 * EVERY, *running)
+        hosts.cut()
+        began = time.monotonic()
+        assert until(lambda: any(each.poll() is not None for each in running), PATIENCE)
+        took = time.monotonic() - began
+        hosts.mend()
+        said = [outcome(each) for each in running]
+    assert all(code != 0 for code, _ in said)
+    assert "another process ended or did not answer within train.timeout, at step" in "".join(text for _, text in said)
+    with Processes() as processes:
+        ends(processes.launch("train", scene.recipe, *scene.options, out, ranks=2))
+    scene.assert_undisturbed(out)
+    return took
+
+
+FAULTS = {
+    "host 1 is killed and comes back, each host has its disk": host_dies_and_comes_back,
+    "host 1 is killed and comes back, one disk": partial(host_dies_and_comes_back, share=True),
+    "host 1 loses power and comes back, one disk": partial(host_dies_and_comes_back, share=True, silently=True),
+    "host 0, where they meet, is killed, and both are started again": meeting_point_dies,
+    f"the cable is cut for {2 * TIMEOUT} s, train.timeout={TIMEOUT}": cable_is_cut_for_a_while,
+    f"the cable stays cut, no restarts, train.timeout={TIMEOUT}": cable_stays_cut,
+}
+
+if __name__ == "__main__":
+    if reason := reason_to_skip():
+        sys.exit(reason)
+    with tempfile.TemporaryDirectory() as place:
+        scene = Scene(Path(place))
+        for number, (name, fault) in enumerate(FAULTS.items()):
+            folder = Path(place) / f"{number}"
+            folder.mkdir()
+            if len(sys.argv) == 1 or str(number) in sys.argv[1:]:
+                print(f"{name}: {fault(scene, folder):.1f} s", flush=True)
