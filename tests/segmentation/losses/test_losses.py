@@ -187,3 +187,11 @@ def test_a_batch_of_void_costs_nothing_and_hangs_on_the_graph(name):
     assert result.loss.item() == 0
     assert not logits.grad.any()
     assert math.isfinite(result.weights.sum())
+
+
+def test_a_loss_that_selects_hard_pixels_depends_on_its_batch():
+    """So its run cannot change the size of its micro-batches, even where every other loss pools by images."""
+    assert Criterion(LossConfig("lmp")).scope == "image"
+    assert Criterion(LossConfig("lmp", scope="global")).scope == "global"
+    assert Criterion(LossConfig("ohem")).scope == "batch"
+    assert Criterion(LossConfig("lmp", terms={"lmp": 1.0, "ohem": 0.5})).scope == "batch"

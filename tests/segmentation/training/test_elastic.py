@@ -133,7 +133,8 @@ def test_a_batch_that_cannot_be_divided_is_refused(settings, processes, sentence
 def test_what_a_step_is_made_of_stays(scope, before, now, sentence):
     earlier, split = (MicroBatches.of(TrainConfig(**settings), processes) for settings, processes in (before, now))
     if sentence is None:
-        return split.check_kept(earlier, TrainConfig(**now[0]), scope)
+        split.check_kept(earlier, TrainConfig(**now[0]), scope)
+        return
     with pytest.raises(UserError, match=sentence):
         split.check_kept(earlier, TrainConfig(**now[0]), scope)
 

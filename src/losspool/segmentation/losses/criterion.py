@@ -15,7 +15,7 @@ from losspool.segmentation.data import ClassIndex
 from losspool.segmentation.losses.class_weights import logit_offsets
 from losspool.segmentation.losses.settings import LossConfig
 from losspool.segmentation.losses.table import loss_named
-from losspool.segmentation.losses.term import Batch, Term, index_for, wide
+from losspool.segmentation.losses.term import Batch, Scope, Term, index_for, wide
 
 
 @dataclass
@@ -58,6 +58,12 @@ class Criterion(nn.Module):
     def pools(self) -> bool:
         """Whether the loss has an α."""
         return loss_named(self._settings.name).pooling is not None
+
+    @property
+    def scope(self) -> Scope:
+        """What depends on each other: a loss that selects hard pixels does so in the batch, even with scope image."""
+        selects = any(cast(Term, term).loss.keep_hard is not None for term in self._terms)
+        return "batch" if selects and self._settings.scope == "image" else self._settings.scope
 
     def forward(self, logits: Tensor, labels: Tensor, seeds: Sequence[int] = (), step: int | None = None) -> LossResult:
         """``seeds``, one per image, are for losses that sample pixels; ``step``, from 0, for schedules."""

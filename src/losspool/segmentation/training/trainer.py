@@ -126,7 +126,7 @@ class Trainer:
         self._read(self.state.step - self._unread.age)  # the loader draws further crops now
         micro_batches = self._next(batches)
         factors = [1.0] * len(micro_batches)
-        if self.config.loss.scope == "image":
+        if self.criterion.scope == "image":
             factors = image_factors([batch.labels for batch in micro_batches], self._hosts)
         for part, (batch, factor) in enumerate(zip(micro_batches, factors, strict=True)):
             labels = batch.labels.to(fabric.device, non_blocking=True)
@@ -269,7 +269,7 @@ class Trainer:
             before = replace(self.config.train, **kept)
             split = MicroBatches.of(before, int(stored["processes"]))
         try:
-            self._split.check_kept(split, self.config.train, self.config.loss.scope)
+            self._split.check_kept(split, self.config.train, self.criterion.scope)
         except UserError as error:
             raise UserError(f"{self.folder.path}: {error}") from None
         if split.processes != self._split.processes:
