@@ -136,7 +136,7 @@ def meta(monkeypatch, events):
             pass
 
     fabric = Fabric(accelerator=AnyDevice(), strategy=SingleDeviceStrategy(torch.device("meta")))
-    monkeypatch.setattr(trainer, "join", lambda precision: fabric)
+    monkeypatch.setattr(trainer, "join", lambda *_: fabric)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # there is none for this device
     # Else the network would get new parameters as it moves to this device, of which the optimiser knows nothing.
     torch.__future__.set_swap_module_params_on_conversion(True)

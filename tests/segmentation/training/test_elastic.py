@@ -10,7 +10,9 @@ from losspool.segmentation.base import UserError
 from losspool.segmentation.config import TrainConfig, load_config
 from losspool.segmentation.runs import checkpoint_path
 from losspool.segmentation.training import Trainer
+from losspool.segmentation.training.loader import stack
 from losspool.segmentation.training.micro_batches import MicroBatches, image_factors
+from losspool.segmentation.training.sampling import Draw
 from real_runs import Processes, description, outcome
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
 from small_data import VOID, save
@@ -84,15 +86,17 @@ def test_and_so_does_a_change_in_the_middle(before, after, runs, tmp_path, launc
 
 
 def test_the_mean_is_over_all_images_that_have_a_valid_pixel():
-    labels = torch.full((5, 4, 4), VOID)
-    labels[[0, 1, 3], 2, 2] = 1  # of three micro-batches, the last is void
-    parts, losses = labels.split(2), torch.rand(5)
-    factors = image_factors(parts, None)
-    valid = (labels != VOID).flatten(1).any(1)
-    means = [float(losses[at : at + 2][valid[at : at + 2]].mean().nan_to_num()) for at in (0, 2, 4)]
-    assert np.mean(np.multiply(means, factors)) == pytest.approx(float(losses[valid].mean()))
-    assert image_factors([torch.zeros(3, 2, 2)] * 3, None) == [1.0, 1.0, 1.0]  # nothing changes, to the bit
-    assert image_factors([torch.full((1, 2, 2), VOID)], None) == [1.0]
+    losses = np.array([0.5, 2.0, 3.0])  # two images, one, and none
+    means = [losses[:2].mean(), losses[2], 0.0]
+    assert np.mean(np.multiply(means, image_factors([2, 1, 0], None))) == pytest.approx(losses.mean())
+    assert image_factors([3, 3, 3], None) == [1.0, 1.0, 1.0]  # nothing changes, to the bit
+    assert image_factors([0], None) == [1.0]
+
+
+def test_a_batch_counts_its_crops_that_have_a_valid_pixel():
+    image, label = np.zeros((4, 4, 3), np.uint8), np.full((3, 4, 4), VOID, np.uint8)
+    label[1, 2, 2] = 0
+    assert stack([(image, each, Draw(0, 0), []) for each in label]).valid == 1
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from losspool.segmentation.base import BrokenFileError, UserError
 from losspool.segmentation.config import Config
-from losspool.segmentation.data import Augmentation, Dataset, Pixels, crop, read_next_pair, read_pair
+from losspool.segmentation.data import IGNORE, Augmentation, Dataset, Pixels, crop, read_next_pair, read_pair
 from losspool.segmentation.training.micro_batches import MicroBatches
 from losspool.segmentation.training.sampling import CropSampler, Draw, DrawStream
 from losspool.segmentation.training.workers import init_worker, watched
@@ -34,6 +34,8 @@ class Batch:
     labels: Tensor
     """(B, H, W), uint8."""
     draws: list[Draw]
+    valid: int
+    """Number of crops that have a valid pixel."""
     skipped: int = 0
     """Number of crops taken from another image because the drawn one is broken."""
     broken: list[BrokenFileError] = field(default_factory=list)
@@ -81,6 +83,7 @@ def stack(crops: Sequence[Crop | UserError]) -> Batch | UserError:
         torch.from_numpy(np.stack(images)),
         torch.from_numpy(np.stack(labels)),
         list(draws),
+        sum(bool((label != IGNORE).any()) for label in labels),
         sum(map(bool, broken)),
         [error for errors in broken for error in errors],
     )

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.config import TrainConfig
-from losspool.segmentation.data import IGNORE
 
 
 class MicroBatches(NamedTuple):
@@ -71,16 +69,16 @@ class MicroBatches(NamedTuple):
         return {"image": 1, "batch": self.size, "global": self.size * self.processes}[scope]
 
 
-def image_factors(labels: Sequence[Tensor], hosts: ProcessGroup | None) -> list[float]:
+def image_factors(valid: Sequence[int], hosts: ProcessGroup | None) -> list[float]:
     """What to multiply the loss of each micro-batch by, so that their mean over all micro-batches and processes is the
     mean over the step's images that have a valid pixel.
 
-    The loss of a micro-batch is the mean over its own such images. Where no crop of the step is void all over, every
-    factor is exactly 1. The labels are still in the host's memory, so that no device is waited for.
+    ``valid`` has the number of such images of each micro-batch, over which its own loss is the mean. Where no crop of
+    the step is void all over, every factor is exactly 1.
     """
-    mine = [int((each != IGNORE).flatten(1).any(1).sum()) for each in labels]
-    totals = torch.tensor([sum(mine), len(mine)])
+    images, parts = sum(valid), len(valid)
     if hosts is not None:
+        totals = torch.tensor([images, parts])
         torch.distributed.all_reduce(totals, group=hosts)
-    images, parts = totals.tolist()
-    return [each * parts / images if images else 1.0 for each in mine]
+        images, parts = totals.tolist()
+    return [each * parts / images if images else 1.0 for each in valid]

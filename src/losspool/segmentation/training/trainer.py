@@ -127,7 +127,7 @@ class Trainer:
         micro_batches = self._next(batches)
         factors = [1.0] * len(micro_batches)
         if self.criterion.scope == "image":
-            factors = image_factors([batch.labels for batch in micro_batches], self._hosts)
+            factors = image_factors([batch.valid for batch in micro_batches], self._hosts)
         for part, (batch, factor) in enumerate(zip(micro_batches, factors, strict=True)):
             labels = batch.labels.to(fabric.device, non_blocking=True)
             pixels = self.model.spec.preprocessing.apply(batch.images.to(fabric.device, non_blocking=True))
