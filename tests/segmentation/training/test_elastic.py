@@ -1,6 +1,7 @@
 """With ``train.global_batch`` a run is the same for every number of processes, and may change it on the way."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,7 +130,12 @@ def test_a_batch_that_cannot_be_divided_is_refused(settings, processes, sentence
         ("image", ({}, 2), ({}, 1), "started with 2 processes, got 1; .* or with train.global_batch=8"),
         ("image", ({}, 2), ({"global_batch": 8}, 1), None),
         ("image", ({}, 2), ({"global_batch": 4}, 1), "its steps have 8 crops, train.global_batch says 4"),
-        ("global", ({}, 2), ({"global_batch": 8}, 1), "pooled 8 crops at a time so far, and with 1 processes and"),
+        (
+            "global",
+            ({}, 2),
+            ({"global_batch": 8}, 1),
+            "run: its loss pooled 8 crops at a time so far; with 1 processes and",
+        ),
         ("global", ({}, 2), ({"global_batch": 8, "batch": 8}, 1), None),
         ("batch", ({}, 2), ({"global_batch": 8}, 1), None),
     ],
@@ -137,10 +143,10 @@ def test_a_batch_that_cannot_be_divided_is_refused(settings, processes, sentence
 def test_what_a_step_is_made_of_stays(scope, before, now, sentence):
     earlier, split = (MicroBatches.of(TrainConfig(**settings), processes) for settings, processes in (before, now))
     if sentence is None:
-        split.check_kept(earlier, TrainConfig(**now[0]), scope)
+        split.check_kept(earlier, TrainConfig(**now[0]), scope, Path("run"))
         return
     with pytest.raises(UserError, match=sentence):
-        split.check_kept(earlier, TrainConfig(**now[0]), scope)
+        split.check_kept(earlier, TrainConfig(**now[0]), scope, Path("run"))
 
 
 def test_a_run_that_began_without_it_goes_on_with_it(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -48,20 +49,19 @@ class MicroBatches(NamedTuple):
         """Crops of a step over all processes."""
         return self.size * self.number * self.processes
 
-    def check_kept(self, before: MicroBatches, train: TrainConfig, scope: str) -> None:
+    def check_kept(self, before: MicroBatches, train: TrainConfig, scope: str, run: Path) -> None:
         """Raise ``UserError`` if a run that was split as ``before`` cannot go on like this."""
         if train.global_batch is None and before.processes != self.processes:
             raise UserError(
-                f"the run was started with {before.processes} processes, got {self.processes}; resume it with the "
-                f"same number, or with train.global_batch={before.crops}, which any number can keep"
+                f"{run}: the run was started with {before.processes} processes, got {self.processes}; resume it with "
+                f"the same number, or with train.global_batch={before.crops}, which any number can keep"
             )
         if before.crops != self.crops:
-            raise UserError(f"its steps have {before.crops} crops, train.global_batch says {self.crops}")
+            raise UserError(f"{run}: its steps have {before.crops} crops, train.global_batch says {self.crops}")
         if before.pooled(scope) != self.pooled(scope):
             raise UserError(
-                f"loss.scope={scope} pooled {before.pooled(scope)} crops at a time so far, and with "
-                f"{self.processes} processes and train.batch = {train.batch} it would pool {self.pooled(scope)}; "
-                f"choose a train.batch or a number of processes that keeps this"
+                f"{run}: its loss pooled {before.pooled(scope)} crops at a time so far; with {self.processes} "
+                f"processes and train.batch = {train.batch} it would pool {self.pooled(scope)}, choose others"
             )
 
     def pooled(self, scope: str) -> int:

@@ -268,10 +268,7 @@ class Trainer:
             kept = {name: known.get(name) for name in ("steps", "batch", "accumulate", "global_batch")}
             before = replace(self.config.train, **kept)
             split = MicroBatches.of(before, int(stored["processes"]))
-        try:
-            self._split.check_kept(split, self.config.train, self.criterion.scope)
-        except UserError as error:
-            raise UserError(f"{self.folder.path}: {error}") from None
+        self._split.check_kept(split, self.config.train, self.criterion.scope, self.folder.path)
         if split.processes != self._split.processes:
             change = [self.state.step, split.processes, self._split.processes]
             self.state.regrouped = [*(self.state.regrouped or []), change]
