@@ -265,8 +265,8 @@ class Trainer:
             self.state = State(*(stored.get(each.name, each.default) for each in fields(State)))
             self.state.check(self.config.train.steps)
             known = parse_yaml(stored["config"])["train"]
-            kept = {name: known.get(name) for name in ("steps", "batch", "accumulate", "global_batch")}
-            before = replace(self.config.train, **kept)
+            kept = {name: known[name] for name in ("steps", "batch", "accumulate")}
+            before = replace(self.config.train, **kept, global_batch=known.get("global_batch"))
             split = MicroBatches.of(before, int(stored["processes"]))
         self._split.check_kept(split, self.config.train, self.criterion.scope, self.folder.path)
         if split.processes != self._split.processes:
