@@ -42,7 +42,7 @@ def test_commands_run_as_they_stand(name, tmp_path, monkeypatch):
     assert len(found) >= 2
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("losspool.lab.grids.executors.run_task", here)
+    monkeypatch.setattr("losspool.lab.grids.local.run_task", here)
     monkeypatch.setattr("losspool.segmentation.base.process.signal.signal", lambda *_: None)  # not from a thread
     monkeypatch.setattr("losspool.segmentation.data.streets.dataset.COUNTS", {"train": 2, "val": 2, "test": 2})
     (tmp_path / "results").symlink_to(ROOT / "results")

@@ -38,40 +38,48 @@ def run(
     grid: Annotated[str, typer.Argument(help="Grid: a name that `losspool recipes` lists, or a file.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="For all runs, such as data.root=/data/camvid.")] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder (default: lab/<grid>).")] = None,
-    executor: Annotated[str, typer.Option(help="Run on local, or on ray for a cluster.")] = "local",
+    executor: Annotated[str, typer.Option(help="Run on local, or on a cluster with ray or slurm.")] = "local",
     address: Annotated[
         str | None, typer.Option(help="Address of the Ray cluster, such as auto (default: start Ray here).")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Number of runs at a time on this machine.")] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Number of runs at a time (default: 1 on this machine, all on Slurm)."),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(help="CPU threads of each run (default: cores divided by jobs).")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would run.")] = False,
+    gpus_per_run: Annotated[
+        int | None, typer.Option(help="GPUs of each run on a cluster (default: on Ray, 1 if it has any; on Slurm, 0).")
+    ] = None,
+    partition: Annotated[str | None, typer.Option(help="Slurm's partition (default: the cluster's).")] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Slurm's time limit, such as 24:00:00; a run that reaches it is requeued.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list what would run, and print Slurm's sbatch file.")
+    ] = False,
 ) -> None:
     """Run every experiment of a grid, then write its tables, figures and report."""
-    _run_grid(
-        grid,
-        overrides or [],
-        out=out,
-        executor=executor,
-        address=address,
-        jobs=jobs,
-        threads=threads,
-        dry_run=dry_run,
-    )
+    from losspool.lab.grids import Options
+
+    options = Options(jobs, threads, address, gpus_per_run, partition, time)
+    _run_grid(grid, overrides or [], out=out, executor=executor, options=options, dry_run=dry_run)
 
 
 def demo(out: Annotated[Path, typer.Option(help="Output folder.")] = Path("demo")) -> None:
     """Train on generated streets with the plain loss and with loss max-pooling, and write a report."""
     needs_the_lab()
-    _run_grid("demo", [], out=out, jobs=min(os.cpu_count() or 1, 2))
+    from losspool.lab.grids import Options
+
+    _run_grid("demo", [], out=out, options=Options(jobs=min(os.cpu_count() or 1, 2)))
 
 
-def _run_grid(grid: str, overrides: list[str], **options: Any) -> None:
+def _run_grid(grid: str, overrides: list[str], **settings: Any) -> None:
     from losspool.lab.grids import run_grid
 
     try:
-        succeeded = run_grid(grid, overrides, **options)
+        succeeded = run_grid(grid, overrides, **settings)
     except Interrupted as stopped:
         say("stopped; run the same command again to resume")
         raise typer.Exit(128 + stopped.signal) from None

@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from losspool.lab.grids import read_grid
-from losspool.lab.grids.executors import LocalExecutor, make_executor
+from losspool.lab.grids.executors import find_executor
+from losspool.lab.grids.local import LocalExecutor
 from losspool.lab.grids.runner import run_jobs
-from losspool.lab.grids.tasks import Outcome, Task, run_task
+from losspool.lab.grids.tasks import Options, Outcome, Task, run_task
 from losspool.lab.library import GRIDS
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.recipes import dump_config
@@ -184,8 +185,14 @@ def test_mistakes(content, words, tmp_path, command):
     [
         (["--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["--threads", "0"], "--threads must be at least 1"),
-        (["--executor", "slurm"], "'slurm'"),
+        (["--executor", "cloud"], "--executor must be local, ray or slurm, got 'cloud'"),
         (["--address", "auto"], "--address auto is for --executor ray"),
+        (["--gpus-per-run", "1"], "--gpus-per-run 1 is for --executor ray or slurm"),
+        (["--executor", "ray", "--gpus-per-run", "-1"], "--gpus-per-run must be at least 0, got -1"),
+        (["--executor", "ray", "--partition", "gpu"], "--partition gpu is for --executor slurm"),
+        (["--executor", "slurm", "--time", "60"], "--executor slurm needs --threads and --time"),
+        (["--executor", "slurm", "--threads", "1", "--time", "a day"], "--time must be minutes, hours:minutes:seconds"),
+        (["--executor", "slurm", "--threads", "1", "--time", "0:0"], "--time must be at least a minute, got '0:0'"),
         (["seed=7"], "seed=7: the grid itself sets seed"),
         (["method=lmp"], "method=lmp: the grid itself sets method"),
     ],
@@ -218,10 +225,10 @@ def test_damaged_folders_are_runs_to_be_resumed(tmp_path):
 
 
 def test_whatever_goes_wrong_in_a_worker_is_an_outcome(tmp_path, monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise ValueError("something else")
 
-    monkeypatch.setattr("losspool.lab.grids.executors.run_task", fail)
+    monkeypatch.setattr("losspool.lab.grids.tasks.subprocess.Popen", fail)
     local = LocalExecutor(1)
     local.start([task(tmp_path, ("train",))])
     (outcome,) = local.ended(5)
@@ -306,4 +313,5 @@ def test_two_runners_of_one_folder_stop_apart(tmp_path):
 
 
 def test_the_executor_of_that_name():
-    assert isinstance(make_executor("local", jobs=os.cpu_count() or 1, address=None), LocalExecutor)
+    options = Options(jobs=os.cpu_count() or 1)
+    assert isinstance(find_executor("local", options).make(options), LocalExecutor)

@@ -2,5 +2,6 @@
 
 from losspool.lab.grids.grid import read_grid
 from losspool.lab.grids.runner import run_grid
+from losspool.lab.grids.tasks import Options
 
-__all__ = ["read_grid", "run_grid"]
+__all__ = ["Options", "read_grid", "run_grid"]

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from losspool.lab.grids.executors import make_executor
+from losspool.lab.grids.executors import find_executor
 from losspool.lab.grids.grid import Job, read_grid
 from losspool.lab.grids.progress import Progress
 from losspool.lab.grids.results import write_results
-from losspool.lab.grids.tasks import Executor, Outcome, Task
+from losspool.lab.grids.tasks import Executor, Options, Outcome, Task
 from losspool.segmentation.base import Interrupt, UserError, plain, say
 
 _POLL = 0.5
@@ -35,42 +35,44 @@ def run_grid(
     *,
     out: Path | None = None,
     executor: str = "local",
-    address: str | None = None,
-    jobs: int = 1,
-    threads: int | None = None,
+    options: Options | None = None,
     dry_run: bool = False,
 ) -> bool:
     """Run what is not finished, then write tables, figures and report; return whether all runs succeeded.
 
     The arguments are those of ``losspool lab run``. Raises Interrupted when a signal ended it early.
     """
-    for name, value in (("jobs", jobs), ("threads", threads)):
-        if value is not None and value < 1:
-            raise UserError(f"--{name} must be at least 1, got {value}")
+    options = options or Options()
+    kind = find_executor(executor, options)
     grid = read_grid(path)
     folder = out or Path("lab") / grid.name
-    planned = grid.jobs(folder / "runs", overrides)
+    planned, logs = grid.jobs(folder / "runs", overrides), folder / "logs"
     if dry_run:
-        _list_jobs(planned)
+        to_run = _list_jobs(planned)
+        if kind.preview is not None and to_run:
+            for line in kind.preview(options, to_run, logs).splitlines():
+                print(plain(line))
         return True
-    run_with = make_executor(executor, jobs=jobs, address=address)
-    share = threads or max((os.cpu_count() or 1) // jobs, 1)
-    result = run_jobs(planned, run_with, threads=share, logs=folder / "logs")
+    share = options.threads or max((os.cpu_count() or 1) // (options.jobs or 1), 1)
+    result = run_jobs(planned, kind.make(options), threads=share, logs=logs)
     try:
         if result.finished:
             write_results(grid, planned, result.finished, folder)
     finally:
         for name, message in result.failed.items():
-            say(f"failed: {name}: {message} (full output: {folder / 'logs' / f'{name}.log'})")
+            say(f"failed: {name}: {message} (full output: {logs / f'{name}.log'})")
     return not result.failed
 
 
-def _list_jobs(jobs: Sequence[Job]) -> None:
+def _list_jobs(jobs: Sequence[Job]) -> int:
+    """Print what each job would run; return how many have something to run."""
     for job in jobs:
         print(plain(f"{job.name}: {_state(job)}"))
         for words in job.missing:
             print(plain(f"  losspool {shlex.join(words)}"))
-    print(f"{len(jobs)} runs, {sum(bool(job.missing) for job in jobs)} of them to run")
+    to_run = sum(bool(job.missing) for job in jobs)
+    print(f"{len(jobs)} runs, {to_run} of them to run")
+    return to_run
 
 
 def _state(job: Job) -> str:

@@ -7,8 +7,9 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +18,18 @@ from losspool.segmentation.base import plain
 
 _POLL = 0.1
 """Seconds between two polls of a process."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of ``losspool lab run`` that concern its executor; None leaves the choice to the executor."""
+
+    jobs: int | None = None
+    threads: int | None = None
+    address: str | None = None
+    gpus_per_run: int | None = None
+    partition: str | None = None
+    time: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,8 +69,15 @@ class Executor(Protocol):
         """Ask all running tasks to save their state and end, and wait for them."""
 
 
-def run_task(task: Task, gpu: int | None = None) -> Outcome:
-    """Run the commands until all are done, one fails, or the stop file appears."""
+def run_task(task: Task, gpu: int | None = None, stopping: threading.Event | None = None) -> Outcome:
+    """Run the commands until all are done, one fails, the stop file appears or ``stopping`` is set."""
+    try:
+        return _run(task, gpu, lambda: task.stop.exists() or (stopping is not None and stopping.is_set()))
+    except Exception as error:  # any: the runner waits for an outcome
+        return Outcome(task.name, -1, f"cannot be started ({error})")
+
+
+def _run(task: Task, gpu: int | None, stopped: Callable[[], bool]) -> Outcome:
     environment = {**os.environ, "OMP_NUM_THREADS": str(task.threads)}
     if gpu is not None:
         given = os.environ.get("CUDA_VISIBLE_DEVICES")  # on a shared machine, the GPUs that the user has
@@ -66,7 +86,7 @@ def run_task(task: Task, gpu: int | None = None) -> Outcome:
     code = 0
     with open(task.log, "ab") as log:
         for command in task.commands:
-            if task.stop.exists():
+            if stopped():
                 return Outcome(task.name, -1, "stopped")
             log.write(f"$ losspool {shlex.join(command)}\n".encode(errors="surrogateescape"))
             log.flush()
@@ -79,16 +99,16 @@ def run_task(task: Task, gpu: int | None = None) -> Outcome:
                 cwd=task.folder,
                 start_new_session=True,  # Ctrl-C reaches only the runner, which stops its tasks
             )
-            code = _wait(process, task.stop)
+            code = _wait(process, stopped)
             if code:
                 break
     return Outcome(task.name, code, _last_line(task.log) if code else "")
 
 
-def _wait(process: subprocess.Popen[bytes], stop: Path) -> int:
+def _wait(process: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> int:
     """Wait for the process to end. When stopped, it saves its state first."""
     try:
-        while process.poll() is None and not stop.exists():
+        while process.poll() is None and not stopped():
             time.sleep(_POLL)
     finally:
         if process.poll() is None:

@@ -1,0 +1,122 @@
+"""Runs the tasks of a grid with Ray: on this machine, or on all machines of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from losspool.lab.grids.tasks import Options, Outcome, Task, run_task
+from losspool.segmentation.base import UserError, plain
+
+_PATIENCE = 60.0
+"""Seconds that tasks have to save their state and end, and a machine to answer."""
+_RETRIES = 100
+"""How often a task is started again after its machine was lost. Bounded, because the task may be the cause."""
+
+
+class RayExecutor:
+    """Runs each task with as many CPUs as it has threads; on another machine if its own is lost, where it resumes."""
+
+    def __init__(self, options: Options) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
+        try:
+            import ray
+        except ImportError:
+            raise UserError("--executor ray needs Ray: pip install 'losspool[ray]'") from None
+        self._ray = ray
+        address = options.address
+        try:
+            ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"--address {address}: Ray cannot be reached there ({reason})") from None
+        has_gpus = ray.cluster_resources().get("GPU", 0) >= 1
+        self._gpus = int(has_gpus) if options.gpus_per_run is None else options.gpus_per_run
+        self._pending: dict[Any, Task] = {}
+        self._marker: Path | None = None
+
+    def start(self, tasks: Sequence[Task]) -> None:
+        if not tasks:
+            return
+        self._check_resources(max(task.threads for task in tasks))
+        self._marker = tasks[0].stop.with_name(f".shared-{secrets.token_hex(8)}")
+        self._marker.touch()
+        self._check_folders([self._marker, tasks[0].folder])
+        for task in tasks:
+            remote: Callable[..., Any] = (
+                self._ray.remote(_run_if_shared)
+                .options(num_cpus=task.threads, num_gpus=self._gpus, max_retries=_RETRIES, name=task.name)
+                .remote
+            )
+            self._pending[remote(task, self._marker)] = task
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def _check_resources(self, threads: int) -> None:
+        """Ray would wait forever for a machine that is large enough."""
+        resources = [node["Resources"] for node in self._nodes()]
+        most = max((each.get("CPU", 0) for each in resources), default=0)
+        if threads > most:
+            raise UserError(f"--threads {threads}: no machine of the cluster has more than {most:g} CPUs")
+        gpus = max(each.get("GPU", 0) for each in resources if each.get("CPU", 0) >= threads)
+        if self._gpus > gpus:
+            raise UserError(f"--gpus-per-run {self._gpus}: no machine with {threads} CPUs has more than {gpus:g} GPUs")
+
+    def _check_folders(self, paths: Sequence[Path]) -> None:
+        """A machine without the shared folders would train for itself, and its results would be lost."""
+        here = self._ray.get_runtime_context().get_node_id()
+        ask = self._ray.remote(_missing)
+        for node in self._nodes():
+            if node["NodeID"] == here or not node["Resources"].get("CPU"):
+                continue
+            there = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            name = node["NodeManagerHostname"]
+            try:
+                answer = ask.options(num_cpus=0, scheduling_strategy=there).remote(paths)
+                missing = self._ray.get(answer, timeout=_PATIENCE)
+            except self._ray.exceptions.RayError as error:
+                reason = plain(str(error).strip().splitlines()[-1])
+                raise UserError(f"machine {name} of the cluster cannot run losspool ({reason})") from None
+            if missing:
+                raise UserError(f"machine {name} of the cluster {_not_shared(missing[0].parent)}")
+
+    def ended(self, timeout: float) -> Iterable[Outcome]:
+        done, _ = self._ray.wait(list(self._pending), num_returns=1, timeout=timeout) if self._pending else ([], None)
+        for reference in done:
+            task = self._pending.pop(reference)
+            try:
+                yield self._ray.get(reference)
+            except self._ray.exceptions.RayError as error:
+                yield Outcome(task.name, -1, str(error).splitlines()[0])
+
+    def stop(self) -> None:
+        for task in self._pending.values():
+            task.stop.touch()
+        if self._pending:  # running tasks save their state, the others do not begin
+            self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=_PATIENCE)
+        self._pending.clear()
+        self._ray.shutdown()
+        if self._marker is not None:
+            with contextlib.suppress(OSError):
+                self._marker.unlink()
+
+
+def _missing(paths: Sequence[Path]) -> list[Path]:
+    return [path for path in paths if not path.exists()]
+
+
+def _not_shared(folder: Path) -> str:
+    return f"does not see {folder}: name a folder with --out that all machines share, and start from one"
+
+
+def _run_if_shared(task: Task, marker: Path) -> Outcome:
+    """Run the task; a machine that joined the cluster later may not see the folders."""
+    if not marker.exists():
+        return Outcome(task.name, -1, f"its machine {_not_shared(marker.parent)}")
+    return run_task(task)

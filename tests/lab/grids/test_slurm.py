@@ -1,0 +1,172 @@
+"""Grids on Slurm: the array job that is submitted, and its life cycle with submitit's local executor in Slurm's place.
+
+``tests/scripts/slurm_faults.py`` does the same on a real Slurm.
+"""
+
+import os
+import re
+import signal
+import threading
+import time
+
+import pytest
+
+from losspool.lab.grids import read_grid
+from losspool.lab.grids.runner import run_jobs
+from losspool.lab.grids.slurm import ArrayTask, SlurmExecutor, sbatch_file
+from losspool.lab.grids.tasks import Options, Outcome, Task
+from losspool.segmentation.base.errors import UserError
+from real_runs import PATHS, children, until
+from runs_for_tests import metrics, train, write_recipe
+
+submitit = pytest.importorskip("submitit")
+
+OPTIONS = Options(jobs=2, threads=3, gpus_per_run=1, partition="gpu", time="1-12")
+
+
+def task(tmp_path, name="lmp-s0"):
+    return Task(name, (("train", "x"),), tmp_path / "logs" / f"{name}.log", tmp_path, tmp_path / "logs" / ".stop", 3)
+
+
+@pytest.fixture
+def fake_slurm(tmp_path, monkeypatch):
+    """Slurm's commands: sbatch keeps the file, squeue prints a file, scancel records its arguments."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "queue").touch()
+    commands = {
+        "srun": "exit 1",
+        "sbatch": f"cp $1 {tmp_path}/submitted; echo Submitted batch job 7",
+        "squeue": f"cat {tmp_path}/queue",
+        "scancel": f"echo $@ >> {tmp_path}/cancelled",
+    }
+    for name, script in commands.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setattr("losspool.lab.grids.slurm._ASK_EVERY", 0.0)
+    return tmp_path
+
+
+def test_the_grid_is_one_array_job_and_the_dry_run_prints_its_file(fake_slurm):
+    text = sbatch_file(OPTIONS, 3, fake_slurm / "logs")
+    assert not (fake_slurm / "logs").exists()
+    slurm = SlurmExecutor(OPTIONS)
+    slurm.start([task(fake_slurm, name) for name in ("a", "b", "c")])
+    assert (fake_slurm / "submitted").read_text() == text
+    flags = dict(re.findall(r"^#SBATCH --([a-z-]+)=?(.*)$", text, flags=re.MULTILINE))
+    expected = {"array": "0-2%2", "partition": "gpu", "time": "2160", "cpus-per-task": "3", "gpus-per-node": "1"}
+    assert {**flags, **expected, "requeue": "", "signal": "USR2@90"} == flags
+    assert "--cpus-per-task=3 " in text.splitlines()[-2 if text.endswith("\n\n") else -1]
+
+
+def test_a_job_that_left_the_queue_without_a_result_has_failed(fake_slurm, monkeypatch):
+    slurm = SlurmExecutor(OPTIONS)
+    slurm.start([task(fake_slurm, "a"), task(fake_slurm, "b")])
+    (fake_slurm / "queue").write_text("7_0\n")
+    assert list(slurm.ended(0)) == []  # its result may take a while to be seen here
+    monkeypatch.setattr("losspool.lab.grids.slurm._LOST_AFTER", 0.0)
+    (outcome,) = slurm.ended(0)
+    assert outcome.name == "b"
+    assert outcome.message.startswith("Slurm ended job 7_1 without a result")
+    (fake_slurm / "bin" / "squeue").write_text("#!/bin/sh\nexit 1\n")  # the controller is away
+    assert list(slurm.ended(0)) == []
+
+
+def test_when_stopped_waiting_jobs_are_cancelled_and_running_ones_save(fake_slurm, monkeypatch):
+    slurm = SlurmExecutor(OPTIONS)
+    slurm.start([task(fake_slurm, "a"), task(fake_slurm, "b")])
+    (fake_slurm / "queue").write_text("7_0\n")
+    monkeypatch.setattr("losspool.lab.grids.slurm._PATIENCE", 0.1)
+    slurm.stop()
+    assert (fake_slurm / "logs" / ".stop").exists()
+    assert (fake_slurm / "cancelled").read_text().splitlines() == ["--state=PENDING 7", "7"]
+
+
+def test_what_sbatch_refuses_is_one_sentence(fake_slurm):
+    (fake_slurm / "bin" / "sbatch").write_text("#!/bin/sh\necho sbatch: error: no such partition >&2\nexit 1\n")
+    with pytest.raises(UserError, match=r"sbatch refused the grid \(sbatch: error: no such partition\)"):
+        SlurmExecutor(OPTIONS).start([task(fake_slurm)])
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [("90", 90), ("1:30", 2), ("24:00:00", 1440), ("0:59:30", 60), ("2-0", 2880), ("1-12", 2160), ("1-1:30:01", 1531)],
+)
+def test_times_are_slurms(text, minutes, tmp_path):
+    content = sbatch_file(Options(threads=1, time=text), 1, tmp_path)
+    assert f"#SBATCH --time={minutes}\n" in content
+    assert "--array" not in content
+
+
+@pytest.mark.parametrize("code", [0, 143])
+def test_a_stopped_task_has_no_result_before_slurm_ends_it(code, tmp_path, monkeypatch):
+    """SIGTERM is the first sign of a preemption: a result would end the run. One that was finished has its result."""
+    array_task, requeued, returned = ArrayTask(task(tmp_path)), [], None
+
+    def run(task, stopping):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopping.wait(10)
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+        return Outcome(task.name, code, "")
+
+    def requeue(*_):  # as submitit's handler does
+        requeued.append(array_task.checkpoint())
+        raise SystemExit
+
+    monkeypatch.setattr("losspool.lab.grids.slurm.run_task", run)
+    before = [(number, signal.signal(number, requeue)) for number in (signal.SIGUSR2, signal.SIGTERM)]
+    try:
+        returned = array_task()
+        time.sleep(10)  # until the signal
+    except SystemExit:
+        assert (returned is None) == bool(code)
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+    assert [each.function.task for each in requeued] == [array_task.task]
+
+
+def test_a_signal_before_the_start_does_not_wait_for_an_outcome(tmp_path):
+    assert ArrayTask(task(tmp_path)).checkpoint().function.task == task(tmp_path)
+
+
+class LocalSlurm(SlurmExecutor):
+    """Jobs are processes of this machine, which submitit starts again when they are requeued."""
+
+    def _submitter(self, folder, count):
+        executor = submitit.LocalExecutor(folder)
+        executor.update_parameters(timeout_min=10, stderr_to_stdout=True)
+        return executor
+
+    def _queue(self):
+        return {job.job_id for job in self._jobs.values() if not job.done()}
+
+    def start(self, tasks):
+        super().start(tasks)
+        (job,) = self._jobs.values()
+        threading.Thread(target=preempt, args=(int(job.job_id), tasks[0].folder / "out" / "runs")).start()
+
+
+def preempt(controller, runs):
+    """Once the run trains, send the signal to every process of the job, as Slurm does."""
+    assert until(lambda: any(path.stat().st_size for path in runs.glob("*/metrics.jsonl")))
+    (process,) = children(controller)
+    (training,) = children(process)
+    for pid in (training, process):
+        os.kill(pid, signal.SIGUSR2)
+
+
+def test_a_preempted_run_saves_is_requeued_and_ends_as_if_nothing_had_happened(tmp_path, monkeypatch):
+    recipe = write_recipe(tmp_path, steps=150, log_every=2, validate_every=150, checkpoint_every=150)
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(f"recipe: {recipe.name}\nruns: [{{method: lmp}}]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(PATHS))
+    jobs = read_grid(grid).jobs(tmp_path / "out" / "runs")
+    result = run_jobs(jobs, LocalSlurm(Options(threads=1, time="10")), threads=1, logs=tmp_path / "out" / "logs")
+    assert result.failed == {}
+    log = (tmp_path / "out" / "logs" / "lmp-s0.log").read_text()
+    (step,) = re.findall(r"resumed at step (\d+)", log)  # there is no other checkpoint than the one at the signal
+    assert 0 < int(step) < 150
+    train(recipe, tmp_path / "undisturbed", "method=lmp")
+    assert metrics(tmp_path / "out" / "runs" / "lmp-s0") == metrics(tmp_path / "undisturbed")
