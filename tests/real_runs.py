@@ -40,7 +40,7 @@ class Relatives:
 
     def _is_relative(self, pid: int) -> bool:
         status = _status(pid)
-        return _variables(pid).get(_MARK) == self._mark or (status is not None and status.session == self.pid)
+        return variables(pid).get(_MARK) == self._mark or (status is not None and status.session == self.pid)
 
 
 class Process(Relatives, subprocess.Popen):
@@ -215,8 +215,20 @@ def children(pid: int) -> list[int]:
 
 def ranks(process: Process | ForkedProcess) -> dict[int, int]:
     """Rank -> process number, of what torchrun has started."""
-    found = {pid: _variables(pid).get("RANK") for pid in children(process.pid)}
+    found = {pid: variables(pid).get("RANK") for pid in children(process.pid)}
     return {int(rank): pid for pid, rank in found.items() if rank is not None}
+
+
+def trainings(out: Path) -> dict[str, int]:
+    """Run -> process number, of a grid's trainings that run."""
+    found = {}
+    for pid in _pids():
+        with contextlib.suppress(OSError):  # it has just ended
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            if "losspool.cli.job" in words and "train" in words:
+                folder = Path(words[words.index("--out") + 1])
+                found |= {folder.name: pid} if out in folder.parents else {}
+    return found
 
 
 def kill(pid: int) -> None:
@@ -228,7 +240,7 @@ def _pids() -> list[int]:
     return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
 
 
-def _variables(pid: int) -> dict[str, str]:
+def variables(pid: int) -> dict[str, str]:
     """The environment that a process was started with; empty for one that is gone, or somebody else's."""
     try:
         content = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")

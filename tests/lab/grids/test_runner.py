@@ -1,6 +1,8 @@
 """Grids that really run, in processes of their own: skipped, resumed, killed, failing, and through Ray."""
 
 import json
+import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -8,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from real_runs import ForkedProcess, Processes, outcome
+from ray_cluster import RayCluster
+from real_runs import ForkedProcess, Processes, outcome, trainings, variables
 from runs_for_tests import metrics, write_recipe
 
 STEPS = 100
@@ -27,11 +30,11 @@ def write_grid(folder: Path, runs, steps: int = STEPS, **content) -> Path:
 class Runner:
     """``losspool lab run`` in a process of its own, which starts those of the runs as it does for a user."""
 
-    def __init__(self, processes: Processes, grid: Path, out: Path, *options) -> None:
+    def __init__(self, processes: Processes, grid: Path, out: Path, *options, **environment) -> None:
         self._errors = grid.with_name(f"{out.name}.errors")
         words = ("lab", "run", grid, "--out", out, "--threads", "1", *options)
         with open(self._errors, "w") as errors:
-            self.process: ForkedProcess = processes.launch(*words, errors=errors, COLUMNS="120")
+            self.process: ForkedProcess = processes.launch(*words, errors=errors, COLUMNS="120", **environment)
 
     def outcome(self) -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""
@@ -39,16 +42,16 @@ class Runner:
         return code, output, self._errors.read_text()
 
 
-def run(grid: Path, out: Path, *options) -> tuple[int, str, str]:
+def run(grid: Path, out: Path, *options, **environment) -> tuple[int, str, str]:
     with Processes() as processes:
-        return Runner(processes, grid, out, *options).outcome()
+        return Runner(processes, grid, out, *options, **environment).outcome()
 
 
 @pytest.fixture
 def start():
     """Starts a runner; nothing of it outlives the test."""
     with Processes() as processes:
-        yield lambda *arguments: Runner(processes, *arguments)
+        yield lambda *arguments, **environment: Runner(processes, *arguments, **environment)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -124,7 +127,7 @@ def test_only_what_is_missing_is_run_again(grid, undisturbed):
     assert (out / "logs" / "lmp-s0.log").read_bytes() == log
 
 
-def test_interrupted_then_killed_then_finished_by_ray(grid, undisturbed, start):
+def test_interrupted_then_killed_then_finished_by_a_ray_cluster_that_loses_a_node(grid, undisturbed, start):
     """Whatever ended it and whichever executor goes on, the tables, figures and metrics are the same."""
     pytest.importorskip("ray")
     out = grid.parent / "disturbed"
@@ -132,10 +135,40 @@ def test_interrupted_then_killed_then_finished_by_ray(grid, undisturbed, start):
     kill(start, grid, out)
     steps = [json.loads(path.read_text()).get("step", 0) for path in (out / "runs").glob("*/run.json")]
     assert any(step < STEPS for step in steps), "it was killed too late to show anything"
-    code, _, error = run(grid, out, "--executor", "ray")
+    with RayCluster() as cluster:
+        lose_a_node(start, cluster, grid, out)
+        assert_same(undisturbed[0], out)
+        refuse_a_folder_of_its_own(cluster, grid)
+
+
+def lose_a_node(start, cluster, grid, out):
+    """Each node has one run, which sees its own GPU. The lost node's is resumed on the other."""
+    options = ("--executor", "ray", "--address", cluster.address, "--gpus-per-run", "1")
+    runner = start(grid, out, *options, **cluster.environment)
+    wait_for(lambda: len(trainings(out)) == 2)
+    found = trainings(out)
+    assert sorted(variables(pid)["CUDA_VISIBLE_DEVICES"] for pid in found.values()) == ["0", "1"]
+    (lost,) = [name for name, pid in found.items() if pid in cluster.second.family()]
+    log = out / "logs" / f"{lost}.log"
+    resumed = log.read_text().count("resumed at step")
+    wait_for(lambda: log.read_text().count("resumed at step") > resumed)
+    os.kill(found[lost], signal.SIGSTOP)  # in the middle
+    cluster.lose(cluster.second)
+    code, _, error = runner.outcome()
     assert code == 0, error
-    assert "resumed at step" in "".join(path.read_text() for path in (out / "logs").iterdir())
-    assert_same(undisturbed[0], out)
+    assert log.read_text().count("resumed at step") == resumed + 2
+    assert not list((out / "logs").glob(".*"))
+
+
+def refuse_a_folder_of_its_own(cluster, grid):
+    if os.geteuid() != 0:
+        pytest.skip("a node with a disk of its own takes root")
+    cluster.join(gpu="1", hidden=grid.parent)
+    out = grid.parent / "unshared"
+    code, _, error = run(grid, out, "--executor", "ray", "--address", cluster.address, **cluster.environment)
+    assert code == 2, error
+    assert re.search(rf"error: machine .* of the cluster does not see {out / 'logs'}: name a folder with --out", error)
+    assert not (out / "runs").exists()
 
 
 def interrupt(start, grid, out):

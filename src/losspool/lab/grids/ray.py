@@ -32,7 +32,7 @@ class RayExecutor:
         address = options.address
         try:
             ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:  # the last: a wrong token
             reason = str(error).splitlines()[0]
             raise UserError(f"--address {address}: Ray cannot be reached there ({reason})") from None
         has_gpus = ray.cluster_resources().get("GPU", 0) >= 1

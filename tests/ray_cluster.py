@@ -1,0 +1,72 @@
+"""A Ray cluster of two nodes on this machine, each with one CPU and one GPU that only exists by name."""
+
+import secrets
+import socket
+import tempfile
+from pathlib import Path
+
+from real_runs import Process, Processes, kill, until
+
+QUICK = {
+    "RAY_health_check_initial_delay_ms": "0",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_failure_threshold": "4",
+}
+"""A lost node is noticed after seconds. Ray's own values are for networks."""
+
+
+class RayCluster:
+    """Started with ``ray start``, as a user does. Nothing of it outlives the block."""
+
+    def __init__(self, quick: bool = True) -> None:
+        self._options = QUICK if quick else {}
+
+    def __enter__(self) -> "RayCluster":
+        self._processes = Processes()
+        # Its own token: Ray would take, or make, the user's, and not ask for it everywhere.
+        self.environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self._folder = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)  # short: it holds sockets
+        try:
+            self.head = self._start(
+                "--head", "--port", self.address.split(":")[1], "--temp-dir", self._folder.name, gpu="0"
+            )
+            assert until(self._answers)
+            self.second = self.join(gpu="1")
+        except BaseException:  # the block's end will not be reached
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._processes.__exit__(*exception)
+        self._folder.cleanup()
+
+    def join(self, gpu: str, hidden: Path | None = None) -> Process:
+        """Another node; to it, the folder ``hidden`` is empty, which takes root."""
+        node = self._start("--address", self.address, gpu=gpu, hidden=hidden)
+        output = ""
+        while "Ray runtime started" not in output:
+            output += (line := node.stdout.readline())
+            assert line, output
+        return node
+
+    def lose(self, node: Process) -> None:
+        """Kill all of a node's processes, with the trainings on it."""
+        while family := node.family():
+            for pid in family:
+                kill(pid)
+
+    def _start(self, *options: str, gpu: str, hidden: Path | None = None) -> Process:
+        words = ["-m", "ray.scripts.scripts", "start", *options, "--num-cpus", "1", "--num-gpus", "1", "--block"]
+        words += ["--node-ip-address", "127.0.0.1"]
+        words += ["--include-dashboard", "false", "--disable-usage-stats"] if "--head" in options else []
+        if hidden is not None:
+            words = [Path(__file__).parent / "scripts" / "hide_folder.py", hidden, *words]
+        return self._processes.python(*words, CUDA_VISIBLE_DEVICES=gpu, **self._options, **self.environment)
+
+    def _answers(self) -> bool:
+        with socket.socket() as connection:
+            return connection.connect_ex(("127.0.0.1", int(self.address.split(":")[1]))) == 0
