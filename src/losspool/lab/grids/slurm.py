@@ -119,9 +119,8 @@ class SlurmExecutor:
 class ArrayTask:
     """A task as a job of the array. Slurm's signals end the training with a checkpoint before the job is requeued.
 
-    Slurm sends SIGUSR2 ahead of the time limit, also of the one that a preemption with a grace period sets: submitit
-    calls :meth:`checkpoint` and requeues the job. Slurm sends SIGTERM before it kills a job, and requeues it by itself
-    if it was preempted, but not if it was cancelled.
+    Slurm sends SIGUSR2 ahead of the time limit: submitit calls :meth:`checkpoint` and requeues the job. It sends
+    SIGTERM before it kills a job, and requeues it by itself if it was preempted, but not if it was cancelled.
     """
 
     def __init__(self, task: Task) -> None:
