@@ -6,10 +6,10 @@ SETUP := $(VENV)/.installed
 LAB := $(VENV)/.lab
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test kernels lint types docs demo package schema images bench matrix mutants
+.PHONY: help setup test test-integrations kernels lint types docs demo package schema images bench matrix mutants
 
 help:  ## list the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(SETUP)  ## make the environment in .venv
 
@@ -32,6 +32,22 @@ $(LAB): pyproject.toml constraints.txt
 
 test: $(SETUP)  ## run the tests
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
+
+# Other frameworks, beside torch and the tools of the main environment, which stays free of them. pip would not find a
+# set of versions: torchvision's wheel asks for a CUDA build of torch.
+FRAMEWORKS := .venv-integrations
+FRAMEWORK_PINS := tests/integrations/requirements.txt
+
+$(FRAMEWORKS)/.installed: $(SETUP) $(FRAMEWORK_PINS)
+	$(BIN)/python -m venv --clear --without-pip $(FRAMEWORKS)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$($(FRAMEWORKS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/main.pth
+	$(BIN)/python -m pip --python $(FRAMEWORKS)/bin/python install --quiet --disable-pip-version-check \
+		--no-deps --no-compile --requirement $(FRAMEWORK_PINS)
+	touch $@
+
+test-integrations: $(FRAMEWORKS)/.installed  ## run the pages on other frameworks, and what is made for them
+	LOSSPOOL_INTEGRATIONS=1 PYTHONPATH=src $(FRAMEWORKS)/bin/python -m pytest tests/integrations
 
 # A Triton that no torch brings yet: the kernels must build with it too.
 NEWER_TRITON := $(VENV)/triton-3.9.0

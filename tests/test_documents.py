@@ -15,6 +15,14 @@ import losspool
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/*.md"))]
 DOCUMENTS += sorted(ROOT.glob("benchmarks/*.md")) + sorted(ROOT.glob("results/**/*.md"))
+INTEGRATIONS = sorted(ROOT.glob("docs/integrations/*.md"))
+"""Their Python is run by ``tests/integrations/test_pages.py``: most of it needs other frameworks."""
+
+FRAMEWORKS = {
+    "losspool.integrations.huggingface": "transformers",
+    "losspool.integrations.lightning": "lightning",
+    "losspool.integrations.nnunet": "nnunetv2",
+}
 
 
 def snippets(path: Path, language: str) -> list[str]:
@@ -64,14 +72,14 @@ def test_the_readme_has_snippets():
     assert snippets(ROOT / "README.md", "python")
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS + INTEGRATIONS, ids=lambda path: path.name)
 def test_make_targets_exist(path):
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    for target in re.findall(r"`make ([a-z]+)`|^make ([a-z]+)$", path.read_text(), flags=re.MULTILINE):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    for target in re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)$", path.read_text(), flags=re.MULTILINE):
         assert set(filter(None, target)) <= targets
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS + INTEGRATIONS, ids=lambda path: path.name)
 def test_relative_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", path.read_text()):
         if not target.startswith("http"):
@@ -84,5 +92,7 @@ def test_relative_links_lead_somewhere(path):
 def test_docstring_examples(name):
     if name.startswith("losspool.kernels."):
         pytest.importorskip("triton")
+    if name in FRAMEWORKS:
+        pytest.importorskip(FRAMEWORKS[name])
     results = doctest.testmod(importlib.import_module(name))
     assert results.failed == 0

@@ -31,6 +31,7 @@ ROOMS = (
     "segmentation.models",
     "segmentation.data",
     "segmentation.base",
+    "integrations",
     "",  # the public face: functional.py, modules.py, …
     "ops",
     "kernels",
@@ -39,6 +40,7 @@ ROOMS = (
 
 PRIVATE_NAMES = {
     "_assert_async": "torch: an assertion that the host does not wait for has no public equivalent",
+    "_build_loss": "nnU-Net: the method that its trainers override",
     "_exit": "os: public, in spite of its name",
     "_replace": "NamedTuple: public, in spite of its name",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 UNFILLED: Any = None
@@ -44,3 +45,17 @@ class PoolingStats:
     """Arg-max class in the shape of the labels, int64; None for calls that take losses or binary targets."""
     trimmed: Tensor = UNFILLED
     """(B,), int64: number of trimmed pixels. With ``scope="global"``, pixels of this rank only."""
+
+
+def class_mass(weights: Tensor, target: Tensor, classes: int) -> Tensor:
+    """(C,), float64: the sum of the weights (B, ...) of each class.
+
+    ``target`` holds class indices in the shape of ``weights`` or with an axis of size 1; any other number is void. Or
+    it holds class probabilities (B, C, ...), which split a pixel's weight. The host does not wait for the device.
+    """
+    if target.numel() != weights.numel():
+        return (target.double() * weights.double().unsqueeze(1)).transpose(0, 1).flatten(1).sum(1)
+    flat = target.flatten().long()
+    mass = torch.zeros(classes + 1, dtype=torch.float64, device=weights.device)
+    place = torch.where((flat >= 0) & (flat < classes), flat, classes)  # void pixels: an extra class, which is dropped
+    return mass.index_add_(0, place, weights.flatten().double())[:-1]

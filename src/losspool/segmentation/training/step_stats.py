@@ -13,6 +13,7 @@ from torch import Tensor
 from losspool.segmentation.data import IGNORE
 from losspool.segmentation.losses import LossResult
 from losspool.segmentation.prediction import confusion
+from losspool.stats import class_mass
 
 # "unused" keeps the places of the others: older checkpoints store whether the run was stopped there.
 _SCALARS = ("batches", "loss", "pools", "alpha", "valid", "saturated", "unused")
@@ -102,11 +103,8 @@ def step_stats(result: LossResult, labels: Tensor, classes: int, skipped: int = 
             torch.zeros((), dtype=torch.float64, device=labels.device),
         ]
     )
-    # Void pixels go to an extra class, which is dropped.
-    flat = labels.flatten().long()
-    mass = torch.zeros(classes + 1, dtype=torch.float64, device=labels.device)
-    mass.index_add_(0, torch.where(flat == IGNORE, classes, flat), result.weights.flatten().double())
+    mass = class_mass(result.weights, labels, classes)
     counts = confusion(result.prediction, labels, classes).flatten().double()
     # new_full is filled on the device; new_tensor would copy the number from the host, and wait for the device.
     later = [counts.new_full((1,), skipped), counts.new_zeros(len(_LATER) - 1)]
-    return StepStats(torch.cat([scalars, mass[:-1], counts, *later]), classes)
+    return StepStats(torch.cat([scalars, mass, counts, *later]), classes)

@@ -1,0 +1,116 @@
+"""Hugging Face transformers, 4.46 or newer: a mixin for ``Trainer``, and a callback that shows what the loss does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import TrainerCallback
+
+from losspool import UpsampledCrossEntropyLoss
+from losspool.integrations.recording import Recorder, find_criterion, write_maps
+
+
+class LossMaxPoolingMixin:
+    """Trains with a loss of losspool: ``class PooledTrainer(LossMaxPoolingMixin, Trainer)``.
+
+    The model must return logits. The loss of a step is the mean over its micro-batches. (With ``compute_loss_func``,
+    ``Trainer`` leaves the division by their number to that function.)
+
+    Args:
+        criterion: from logits and labels to a loss (default: ``losspool.UpsampledCrossEntropyLoss`` with the
+            ``semantic_loss_ignore_index`` of the model, which enlarges coarse logits to the size of the labels).
+        all others: see ``transformers.Trainer``.
+    """
+
+    # Newer versions of Trainer ask for this. In older ones, model_accepts_loss_kwargs below has the same effect.
+    loss_is_scaled_for_ga = False
+
+    def __init__(self, *args: Any, criterion: Callable[[Tensor, Tensor], Tensor] | None = None, **kwargs: Any) -> None:
+        if kwargs.get("compute_loss_func") is not None:
+            raise ValueError("compute_loss_func would not be divided by the accumulation steps; pass it as criterion=")
+        super().__init__(*args, **kwargs)
+        self.model_accepts_loss_kwargs = False  # its own loss is not used
+        config = getattr(self.model, "config", None)  # type: ignore[attr-defined]
+        void = getattr(config, "semantic_loss_ignore_index", -100)
+        self.criterion = criterion or UpsampledCrossEntropyLoss(ignore_index=void)
+
+    def compute_loss(self, model: nn.Module, inputs: Mapping[str, Any], return_outputs: bool = False, **_: Any) -> Any:
+        """``Trainer`` also passes ``num_items_in_batch``: the mean over images needs no count of labels."""
+        inputs = dict(inputs)
+        if "labels" not in inputs:
+            raise ValueError(
+                f"a batch needs labels for the loss, got only {', '.join(inputs)}; if the dataset has them, set "
+                f"remove_unused_columns=False (Trainer drops what the model's forward does not name)"
+            )
+        labels = inputs.pop("labels")  # or the model would compute its own loss too
+        outputs = model(**inputs)
+        if isinstance(outputs, Mapping) and "logits" not in outputs:
+            raise ValueError(f"{type(outputs).__name__} has no logits for the criterion, only {', '.join(outputs)}")
+        logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
+        if isinstance(self.criterion, nn.Module):
+            self.criterion.to(logits.device)  # its class weights
+        loss = self.criterion(logits, labels)
+        # Trainer drops the first entry of a tuple, where the model's own loss would be.
+        return (loss, outputs if isinstance(outputs, Mapping) else (loss, *outputs)) if return_outputs else loss
+
+
+class PoolingMonitor(TrainerCallback):
+    """Logs α, the saturated share, the weight mass of each class and a few weight maps.
+
+    Scalars go through ``trainer.log`` to whatever it reports to, maps to TensorBoard, W&B and MLflow. They describe the
+    first micro-batch of a step. Add it with ``trainer.add_callback(PoolingMonitor(trainer))``.
+
+    Args:
+        trainer: the trainer, which does not pass itself to callbacks.
+        criterion: the module of losspool to watch (default: the trainer's criterion, or the first one in its model).
+        every: steps of the optimiser between two records.
+        classes: names of the classes (default: their numbers).
+        maps: number of weight maps, images of the batch from the first on.
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        criterion: nn.Module | None = None,
+        *,
+        every: int = 50,
+        classes: Sequence[str] | None = None,
+        maps: int = 2,
+    ) -> None:
+        self._trainer, self._criterion = trainer, criterion
+        self._recorder = Recorder(every, classes, maps)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        given = self._criterion or getattr(self._trainer, "criterion", None)
+        modules = [given] if given is not None else self._trainer.model.modules()
+        self._recorder.attach(find_criterion(modules, type(given or self._trainer.model).__name__))
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._recorder.begin(state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        record = self._recorder.end()
+        if record is None:
+            return
+        due = control.should_log
+        self._trainer.log(dict(record.scalars))
+        control.should_log = due  # or the trainer would take this for the log that it owes itself
+        if state.is_world_process_zero:
+            for tracker, run_id in self._trackers():
+                write_maps(tracker, record.maps, record.step, run_id)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._recorder.detach()
+
+    def _trackers(self) -> list[tuple[Any, str | None]]:
+        """What the trainer reports to: its TensorBoard writer, and the runs that W&B and MLflow keep open."""
+        callbacks = self._trainer.callback_handler.callbacks
+        found: list[tuple[Any, str | None]] = [(getattr(each, "tb_writer", None), None) for each in callbacks]
+        if (wandb := sys.modules.get("wandb")) is not None:
+            found.append((wandb.run, None))
+        if (mlflow := sys.modules.get("mlflow")) is not None and mlflow.active_run() is not None:
+            found.append((mlflow.MlflowClient(), mlflow.active_run().info.run_id))
+        return found

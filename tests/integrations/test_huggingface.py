@@ -1,0 +1,127 @@
+"""The mixin for ``Trainer``: right under accumulation, on coarse logits and in evaluation; and its monitor."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+from transformers.modeling_outputs import SemanticSegmenterOutput
+
+import losspool
+from losspool.integrations.huggingface import LossMaxPoolingMixin, PoolingMonitor
+
+
+class Pooled(LossMaxPoolingMixin, Trainer):
+    pass
+
+
+class Coarse(nn.Module):
+    """Like SegFormer: logits at half the resolution, and any keyword. Without labels there is no loss of its own."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 4, 2, stride=2)
+
+    def forward(self, pixel_values, labels=None, **kwargs):
+        assert labels is None
+        return SemanticSegmenterOutput(logits=self.conv(pixel_values))
+
+
+def data():
+    g = torch.Generator().manual_seed(0)
+    return [
+        {"pixel_values": torch.randn(3, 8, 8, generator=g), "labels": torch.randint(0, 4, (8, 8), generator=g)}
+        for _ in range(8)
+    ]
+
+
+def trainer(tmp_path, trainer_class=Pooled, model=None, options=None, **kwargs):
+    options = {"report_to": "none", "logging_steps": 1, "max_steps": 2, "seed": 0, **(options or {})}
+    args = TrainingArguments(
+        str(tmp_path), disable_tqdm=True, use_cpu=True, learning_rate=0.1, optim="sgd", save_strategy="no", **options
+    )
+    return trainer_class(model=model or Coarse(), args=args, train_dataset=data(), eval_dataset=data()[:2], **kwargs)
+
+
+def trained(made):
+    made.train()
+    logged = [(entry["loss"], entry["grad_norm"]) for entry in made.state.log_history if "loss" in entry]
+    return [number for pair in logged for number in pair]
+
+
+def split(size, steps):
+    return {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
+
+
+def test_accumulated_micro_batches_are_one_batch(tmp_path):
+    whole = trained(trainer(tmp_path, options=split(4, 1)))
+    assert len(whole) == 4
+    assert trained(trainer(tmp_path, options=split(2, 2))) == pytest.approx(whole, rel=1e-4)
+    assert trained(trainer(tmp_path, options=split(1, 4))) == pytest.approx(whole, rel=1e-4)
+
+
+def test_compute_loss_func_is_the_trap_that_the_page_names(tmp_path):
+    criterion = losspool.UpsampledCrossEntropyLoss()
+    call = {"compute_loss_func": lambda outputs, labels, num_items_in_batch: criterion(outputs.logits, labels)}
+    whole = trained(trainer(tmp_path, Trainer, options=split(4, 1), **call))
+    doubled = trained(trainer(tmp_path, Trainer, options=split(2, 2), **call))
+    assert doubled[:2] == pytest.approx([2 * each for each in whole[:2]], rel=1e-4)
+    with pytest.raises(ValueError, match="pass it as criterion="):
+        trainer(tmp_path, **call)
+
+
+def test_evaluation_has_the_loss_and_the_logits(tmp_path):
+    made = trainer(tmp_path, compute_metrics=lambda found: {"shape": found.predictions.shape[1:]})
+    measured = made.evaluate()
+    samples = data()[:2]
+    logits = made.model.conv(torch.stack([each["pixel_values"] for each in samples]))
+    expected = losspool.upsampled_cross_entropy(logits, torch.stack([each["labels"] for each in samples]))
+    assert measured["eval_loss"] == pytest.approx(expected.item(), rel=1e-5)
+    assert measured["eval_shape"] == (4, 4, 4)
+
+
+class Tuples(Coarse):
+    def forward(self, pixel_values, labels=None):
+        return (super().forward(pixel_values).logits, pixel_values)
+
+
+def test_a_model_that_returns_tuples(tmp_path):
+    made = trainer(tmp_path, model=Tuples(), compute_metrics=lambda found: {"shape": found.predictions[0].shape[1:]})
+    assert made.evaluate()["eval_shape"] == (4, 4, 4)
+
+
+class Masks(Coarse):
+    def forward(self, pixel_values, labels=None):
+        return {"masks": pixel_values}
+
+
+def test_what_cannot_be_pooled_is_named(tmp_path):
+    with pytest.raises(ValueError, match="dict has no logits for the criterion, only masks"):
+        trainer(tmp_path, model=Masks()).train()
+    made = trainer(tmp_path)
+    with pytest.raises(ValueError, match="needs labels for the loss, got only pixel_values"):
+        made.compute_loss(made.model, {"pixel_values": torch.zeros(1, 3, 8, 8)})
+
+
+def test_the_monitor_reports_through_the_trainer(tmp_path):
+    options = {**split(2, 2), "report_to": "tensorboard", "max_steps": 3}
+    made = trainer(tmp_path, options=options)
+    plain = trained(trainer(tmp_path, options=options))
+    made.add_callback(PoolingMonitor(made, every=2, classes=["road", "car", "sky", "pole"], maps=1))
+    assert trained(made) == plain  # it only watches
+    found = [entry for entry in made.state.log_history if "pooling/alpha" in entry]
+    assert [entry["step"] for entry in found] == [1, 3]
+    assert sum(found[0][f"pooling/mass/{name}"] for name in ("road", "car", "sky", "pole")) == pytest.approx(1)
+    assert not made.criterion._forward_hooks
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tags = [EventAccumulator(str(path)).Reload().Tags() for path in tmp_path.rglob("events.out.tfevents.*")]
+    assert any("pooling/weights/0" in tag["images"] for tag in tags)
+    assert any("train/pooling/mass/car" in tag["scalars"] for tag in tags)
+
+
+def test_a_monitor_without_a_module_to_watch(tmp_path):
+    made = trainer(tmp_path, criterion=lambda logits, labels: losspool.upsampled_cross_entropy(logits, labels))
+    made.add_callback(PoolingMonitor(made))
+    with pytest.raises(ValueError, match=r"no module of losspool in function; pass criterion="):
+        made.train()
