@@ -18,3 +18,18 @@ def pytest_collection_modifyitems(items):
     for item in items if FRAMEWORKS else ():
         if "integrations" in item.path.parts:  # the frameworks' warnings are their own
             item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+@pytest.fixture
+def local_trackers(tmp_path, monkeypatch):
+    """The folder that W&B (offline) and MLflow (a store of files) write into."""
+    wandb = pytest.importorskip("wandb", reason="W&B is not installed")
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")
+    wandb.teardown()  # both remember an earlier test's folder
+    mlflow.set_tracking_uri(f"file:{tmp_path}/mlruns")
+    return tmp_path

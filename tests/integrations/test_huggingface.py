@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from transformers import Trainer, TrainingArguments
 from transformers.modeling_outputs import SemanticSegmenterOutput
@@ -125,3 +126,21 @@ def test_a_monitor_without_a_module_to_watch(tmp_path):
     made.add_callback(PoolingMonitor(made))
     with pytest.raises(ValueError, match=r"no module of losspool in function; pass criterion="):
         made.train()
+
+
+def test_the_monitor_writes_to_wandb_and_mlflow(local_trackers):
+    import mlflow
+    import wandb
+
+    made = trainer(local_trackers / "out", options={**split(2, 1), "report_to": ["wandb", "mlflow"]})
+    made.add_callback(PoolingMonitor(made, maps=1))
+    made.train()
+    assert wandb.run.summary["train/pooling/alpha"] > 0
+    wandb.finish()
+    (run,) = mlflow.search_runs(output_format="list")
+    assert run.data.metrics["pooling/alpha"] > 0
+    pictures = [path for path in local_trackers.rglob("*.png") if "weights" in str(path)]
+    for path in pictures:
+        with Image.open(path) as image:
+            assert image.size == (8, 8)
+    assert {path.relative_to(local_trackers).parts[0] for path in pictures} == {"wandb", "mlruns"}

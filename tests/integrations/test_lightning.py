@@ -4,6 +4,7 @@ import lightning
 import pytest
 import torch
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -106,3 +107,20 @@ def test_the_hooks_are_gone_however_training_ends():
 def test_a_monitor_without_a_module_to_watch():
     with pytest.raises(ValueError, match=r"no module of losspool in Net; pass criterion="):
         fit(Net(nn.CrossEntropyLoss(ignore_index=255)), PoolingMonitor())
+
+
+def test_the_monitor_writes_to_wandb_and_mlflow(local_trackers):
+    import mlflow
+    import wandb
+    from lightning.pytorch.loggers import MLFlowLogger, WandbLogger
+
+    loggers = [WandbLogger(save_dir=local_trackers, offline=True), MLFlowLogger(tracking_uri=mlflow.get_tracking_uri())]
+    fit(Net(losspool.CrossEntropyLoss(ignore_index=255)), PoolingMonitor(maps=1), logger=loggers)
+    assert wandb.run.summary["pooling/alpha"] > 0
+    wandb.finish()
+    assert loggers[1].experiment.get_run(loggers[1].run_id).data.metrics["pooling/alpha"] > 0
+    pictures = [path for path in local_trackers.rglob("*.png") if "weights" in str(path)]
+    for path in pictures:
+        with Image.open(path) as image:
+            assert image.size == (6, 6)
+    assert {path.relative_to(local_trackers).parts[0] for path in pictures} == {"wandb", "mlruns"}

@@ -1,4 +1,4 @@
-"""Hugging Face transformers, 4.46 or newer: a mixin for ``Trainer``, and a callback that shows what the loss does."""
+"""Hugging Face transformers, 4.48 or newer: a mixin for ``Trainer``, and a callback that shows what the loss does."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import TrainerCallback
+from transformers import TrainerCallback, __version__
 
 from losspool import UpsampledCrossEntropyLoss
 from losspool.integrations.recording import Recorder, find_criterion, write_maps
+
+if tuple(map(int, __version__.split(".")[:2])) < (4, 48):
+    raise ImportError(
+        f"losspool.integrations.huggingface needs transformers 4.48 or newer, got {__version__}: "
+        f"its Trainer does not divide by the accumulation steps"
+    )
 
 
 class LossMaxPoolingMixin:
@@ -112,5 +118,6 @@ class PoolingMonitor(TrainerCallback):
         if (wandb := sys.modules.get("wandb")) is not None:
             found.append((wandb.run, None))
         if (mlflow := sys.modules.get("mlflow")) is not None and mlflow.active_run() is not None:
+            mlflow.flush_async_logging()  # to log an image reads the run, which a thread of Trainer's may be writing
             found.append((mlflow.MlflowClient(), mlflow.active_run().info.run_id))
         return found
