@@ -6,7 +6,8 @@ SETUP := $(VENV)/.installed
 LAB := $(VENV)/.lab
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-integrations kernels lint types docs demo package schema images bench matrix mutants
+.PHONY: help setup test test-frameworks test-integrations kernels lint types docs demo package schema images bench matrix \
+	mutants
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,17 +38,26 @@ test: $(SETUP)  ## run the tests
 # set of versions: torchvision's wheel asks for a CUDA build of torch.
 FRAMEWORKS := .venv-integrations
 FRAMEWORK_PINS := tests/integrations/requirements.txt
+TRACKER_PINS := tests/integrations/trackers.txt
+INSTALL_PINS = $(BIN)/python -m pip --python $(FRAMEWORKS)/bin/python install --quiet --disable-pip-version-check \
+	--no-deps --no-compile --requirement
 
 $(FRAMEWORKS)/.installed: $(SETUP) $(FRAMEWORK_PINS)
 	$(BIN)/python -m venv --clear --without-pip $(FRAMEWORKS)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> $$($(FRAMEWORKS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/main.pth
-	$(BIN)/python -m pip --python $(FRAMEWORKS)/bin/python install --quiet --disable-pip-version-check \
-		--no-deps --no-compile --requirement $(FRAMEWORK_PINS)
+	$(INSTALL_PINS) $(FRAMEWORK_PINS)
 	touch $@
 
-test-integrations: $(FRAMEWORKS)/.installed  ## run the pages on other frameworks, and what is made for them
+$(FRAMEWORKS)/.trackers: $(FRAMEWORKS)/.installed $(TRACKER_PINS)
+	$(INSTALL_PINS) $(TRACKER_PINS)
+	touch $@
+
+# Without W&B and MLflow, whose tests are then skipped: quick enough for every change.
+test-frameworks: $(FRAMEWORKS)/.installed  ## run the pages on other frameworks, and what is made for them
 	LOSSPOOL_INTEGRATIONS=1 PYTHONPATH=src $(FRAMEWORKS)/bin/python -m pytest tests/integrations
+
+test-integrations: $(FRAMEWORKS)/.trackers test-frameworks  ## the same, with W&B and MLflow
 
 # A Triton that no torch brings yet: the kernels must build with it too.
 NEWER_TRITON := $(VENV)/triton-3.9.0

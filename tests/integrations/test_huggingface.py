@@ -1,7 +1,10 @@
 """The mixin for ``Trainer``: right under accumulation, on coarse logits and in evaluation; and its monitor."""
 
+import runpy
+
 import pytest
 import torch
+import transformers
 from PIL import Image
 from torch import nn
 from transformers import Trainer, TrainingArguments
@@ -67,8 +70,16 @@ def test_compute_loss_func_is_the_trap_that_the_page_names(tmp_path):
     whole = trained(trainer(tmp_path, Trainer, options=split(4, 1), **call))
     doubled = trained(trainer(tmp_path, Trainer, options=split(2, 2), **call))
     assert doubled[:2] == pytest.approx([2 * each for each in whole[:2]], rel=1e-4)
-    with pytest.raises(ValueError, match="pass it as criterion="):
+    with pytest.raises(ValueError, match="compute_loss_func is not used here; pass criterion="):
         trainer(tmp_path, **call)
+
+
+def test_what_would_be_ignored_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"label_smoothing_factor=0\.1 is not used here; set it in the criterion"):
+        trainer(tmp_path, options={"label_smoothing_factor": 0.1})
+    monkeypatch.setattr(transformers, "__version__", "4.47.1")
+    with pytest.raises(ImportError, match=r"needs transformers 4\.48 or newer, got 4\.47\.1"):
+        runpy.run_module("losspool.integrations.huggingface")
 
 
 def test_evaluation_has_the_loss_and_the_logits(tmp_path):

@@ -36,8 +36,10 @@ class LossMaxPoolingMixin:
 
     def __init__(self, *args: Any, criterion: Callable[[Tensor, Tensor], Tensor] | None = None, **kwargs: Any) -> None:
         if kwargs.get("compute_loss_func") is not None:
-            raise ValueError("compute_loss_func would not be divided by the accumulation steps; pass it as criterion=")
+            raise ValueError("compute_loss_func is not used here; pass criterion=, a function of logits and labels")
         super().__init__(*args, **kwargs)
+        if smoothing := self.args.label_smoothing_factor:  # type: ignore[attr-defined]
+            raise ValueError(f"label_smoothing_factor={smoothing} is not used here; set it in the criterion")
         self.model_accepts_loss_kwargs = False  # its own loss is not used
         config = getattr(self.model, "config", None)  # type: ignore[attr-defined]
         void = getattr(config, "semantic_loss_ignore_index", -100)
