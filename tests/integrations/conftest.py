@@ -9,6 +9,10 @@ collect_ignore = [] if FRAMEWORKS else [f"test_{name}.py" for name in ("huggingf
 # test_pages.py and test_recording.py run everywhere: they need torch, or choose the pages that need no more.
 
 if FRAMEWORKS:
+    # Nothing here needs a network, and no framework shall wait for one.
+    os.environ |= {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    os.environ |= {"WANDB_ERROR_REPORTING": "false"}
+
     from other_packages import import_torchvision
 
     import_torchvision()  # before transformers, timm and torchmetrics look for it

@@ -1,6 +1,7 @@
 """The mixin for ``Trainer``: right under accumulation, on coarse logits and in evaluation; and its monitor."""
 
 import runpy
+import sys
 
 import pytest
 import torch
@@ -74,10 +75,15 @@ def test_compute_loss_func_is_the_trap_that_the_page_names(tmp_path):
         trainer(tmp_path, **call)
 
 
+class Configured(Coarse):
+    config = transformers.PretrainedConfig()
+
+
 def test_what_would_be_ignored_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"label_smoothing_factor=0\.1 is not used here; set it in the criterion"):
-        trainer(tmp_path, options={"label_smoothing_factor": 0.1})
-    monkeypatch.setattr(transformers, "__version__", "4.47.1")
+        trainer(tmp_path, model=Configured(), options={"label_smoothing_factor": 0.1})
+    here = sys.modules["transformers"]  # which replaced the module that was imported above
+    monkeypatch.setattr(here, "__version__", "4.47.1")
     with pytest.raises(ImportError, match=r"needs transformers 4\.48 or newer, got 4\.47\.1"):
         runpy.run_module("losspool.integrations.huggingface")
 
