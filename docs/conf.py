@@ -5,7 +5,7 @@ from importlib.metadata import version as installed
 from typing import Any
 
 project = "losspool"
-author = "the losspool authors"
+author = project_copyright = "the losspool authors"
 version = release = installed("losspool")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
