@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from four_images import check_network
+from losspool.segmentation.base import Interrupted
 from losspool.segmentation.models import MODELS
 from other_packages import import_torchvision
 
@@ -41,6 +42,8 @@ def main() -> None:
         try:
             with tempfile.TemporaryDirectory() as folder:
                 miou = check_network(Path(folder), name, "train.steps=120", *own, size=64)
+        except Interrupted:
+            raise
         except Exception as error:  # the other networks are still of interest
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
             miou = 0.0
