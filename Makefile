@@ -6,7 +6,7 @@ SETUP := $(VENV)/.installed
 LAB := $(VENV)/.lab
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-frameworks test-integrations kernels lint types docs demo package schema images bench matrix \
+.PHONY: help setup test test-clusters test-frameworks test-integrations kernels lint types docs demo package schema images bench matrix \
 	mutants
 
 help:  ## list the targets
@@ -32,7 +32,10 @@ $(LAB): pyproject.toml constraints.txt
 	touch $@
 
 test: $(SETUP)  ## run the tests
-	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
+	$(BIN)/python -m pytest -m 'not cluster' --numprocesses 3 --dist worksteal
+
+test-clusters: $(SETUP)  ## run the tests of many processes, two hosts, Ray and Slurm
+	$(BIN)/python -m pytest -m cluster --numprocesses 3 --dist loadgroup
 
 # Other frameworks, beside torch and the tools of the main environment, which stays free of them. pip would not find a
 # set of versions: torchvision's wheel asks for a CUDA build of torch.

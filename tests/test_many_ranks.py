@@ -72,6 +72,7 @@ def collectives(tmp_path_factory):
         return [json.loads(outcome(each)[1]) for each in started]
 
 
+@pytest.mark.cluster
 def test_the_search_takes_two_collectives_and_the_check_of_arguments_one(collectives):
     for found in collectives:
         assert found == {"all_gather": [1025], "all_reduce": [8 * (2**17 + 2 + 2), 8 * (2**17 + 1 + 4)]}

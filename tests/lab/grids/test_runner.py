@@ -127,6 +127,8 @@ def test_only_what_is_missing_is_run_again(grid, undisturbed):
     assert (out / "logs" / "lmp-s0.log").read_bytes() == log
 
 
+@pytest.mark.cluster
+@pytest.mark.xdist_group("ray")
 def test_interrupted_then_killed_then_finished_by_a_ray_cluster_that_loses_a_node(grid, undisturbed, start):
     """Whatever ended it and whichever executor goes on, the tables, figures and metrics are the same."""
     pytest.importorskip("ray")
@@ -200,6 +202,8 @@ def written(out):
     return sum(path.stat().st_size for path in (out / "runs").glob("*/metrics.jsonl"))
 
 
+@pytest.mark.cluster
+@pytest.mark.xdist_group("ray")
 def test_ray_is_interrupted_in_good_order(grid, start):
     pytest.importorskip("ray")
     out = grid.parent / "ray-interrupted"

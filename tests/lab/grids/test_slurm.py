@@ -156,6 +156,7 @@ def preempt(controller, runs):
         os.kill(pid, signal.SIGUSR2)
 
 
+@pytest.mark.cluster
 def test_a_preempted_run_saves_is_requeued_and_ends_as_if_nothing_had_happened(tmp_path, monkeypatch):
     recipe = write_recipe(tmp_path, steps=150, log_every=2, validate_every=150, checkpoint_every=150)
     grid = tmp_path / "grid.yaml"

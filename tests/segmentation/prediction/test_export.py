@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from losspool.segmentation.config.schema import DataConfig
+from losspool.segmentation.config.schema import DataConfig, ModelConfig
 from losspool.segmentation.models import IMAGENET
 from losspool.segmentation.prediction import export
 from losspool.segmentation.prediction.trained_run import TrainedRun
-from trained_runs import DEEPLAB, assert_mistake, random_image, small_config, write_run
+from trained_runs import assert_mistake, random_image, small_config, write_run
 
 TINY = ("--model", "tiny_model.build")
 
@@ -85,7 +85,8 @@ def test_a_file_for_one_size(tmp_path, run, command, suffix):
 
 
 def test_deeplab(tmp_path, command):
-    run = write_run(tmp_path / "run", small_config(tmp_path / "data", model=DEEPLAB))
+    network = ModelConfig("deeplabv2_resnet18", output_stride=16)
+    run = write_run(tmp_path / "run", small_config(tmp_path / "data", model=network))
     path = tmp_path / "model.pt2"
     assert command("export", run.path, path)[0] == 0
     for size in ((65, 130), (64, 128)):  # inside a cell, and at the end of one

@@ -11,8 +11,7 @@ from runs_for_tests import metrics, train, write_recipe
 
 def test_a_network_overfits_resumes_and_exports(tmp_path):
     """tests/scripts/overfit_networks.py does the same with all networks."""
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
-    assert check_network(tmp_path, "fpn_resnet18", "train.steps=40", size=64, suffixes=("onnx",)) > 0.95
+    assert check_network(tmp_path, "fpn_resnet18", "train.steps=40", size=64, suffixes=("pt2",)) > 0.95
 
 
 def test_another_packages_network_overfits_resumes_and_exports(tmp_path):
