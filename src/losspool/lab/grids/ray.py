@@ -31,7 +31,9 @@ class RayExecutor:
         self._ray = ray
         address = options.address
         try:
-            ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
+            # Without an address Ray would join any cluster that it finds on this machine.
+            where = address or "local"
+            ray.init(address=where, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:  # the last: a wrong token
             reason = str(error).splitlines()[0]
             raise UserError(f"--address {address}: Ray cannot be reached there ({reason})") from None
