@@ -74,3 +74,13 @@ def opened(running: Browser, path: Path, *, width: int = 1280, **options) -> Ite
         yield found
     finally:
         context.close()
+
+
+def marks(page, chart: str) -> int:
+    """How many points, lines and bars a chart of the report has."""
+    return page.locator(f"#{chart} .plot svg :is(.point, .js-line)").count()
+
+
+def column(page, table: str, place: int) -> list[str]:
+    """The texts of a column of a table of the report."""
+    return page.locator(f"#{table} tbody tr > :nth-child({place})").all_inner_texts()

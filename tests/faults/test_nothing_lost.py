@@ -171,12 +171,12 @@ def test_a_validation_without_memory_loses_no_step(recipe, tmp_path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(validation, "score", starved)
-        code, _, told = command("train", recipe, "train.checkpoint_every=100", "--out", tmp_path / "run")
+        code, _, error = command("train", recipe, "train.checkpoint_every=100", "--out", tmp_path / "run")
     assert code == 2
-    assert told.splitlines()[-1].startswith("error: not enough memory")
+    assert error.splitlines()[-1].startswith("error: not enough memory")
     assert steps_in(tmp_path / "run" / "checkpoints") == [6]
-    code, _, told = command("train", recipe, "train.checkpoint_every=100", "--out", tmp_path / "run", "--resume")
-    assert code == 0, told
+    code, _, error = command("train", recipe, "train.checkpoint_every=100", "--out", tmp_path / "run", "--resume")
+    assert code == 0, error
     train(recipe, tmp_path / "truth")
     assert metrics(tmp_path / "run") == metrics(tmp_path / "truth")
 

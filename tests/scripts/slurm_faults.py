@@ -1,8 +1,8 @@
 """Disturb grids on a real Slurm, and compare their tables with those of the local executor.
 
-    eval "$(tests/scripts/slurm_cluster.sh start /tmp/slurm)"
+    eval "$(tests/scripts/slurm_cluster.sh start FOLDER)"
     PYTHONPATH=src:tests python tests/scripts/slurm_faults.py
-    tests/scripts/slurm_cluster.sh stop /tmp/slurm
+    tests/scripts/slurm_cluster.sh stop FOLDER
 
 Each fault hits a grid of two runs while both train. Printed are the seconds from the fault until both train again.
 """
