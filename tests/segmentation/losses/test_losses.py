@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from loss_batches import index_of, small_index
 from losspool import reference
+from losspool.segmentation.base import UserError
 from losspool.segmentation.losses import LOSSES, Criterion, LossConfig
 
 CLASSES = 5
@@ -46,6 +47,29 @@ def test_cross_entropy(batch):
     check(result, per_image_mean(entropies(full, labels), labels), logits)
     assert torch.equal(result.prediction, full.argmax(1))
     torch.testing.assert_close(result.weights.sum(), torch.tensor(2.0))
+
+
+@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.region_loss is None])
+def test_trimmed_pixels_are_as_if_void(batch, name):
+    """A tenth of each image's valid pixels: those with the largest losses as they are pooled."""
+    logits, labels, _ = batch
+    index, seeds = index_of(CLASSES), [1, 2]
+    settings, trimmed = LossConfig(name, min_kept=50), LossConfig(name, min_kept=50, trim=0.1)
+    result = Criterion(trimmed, index)(logits, labels, seeds)
+    plain = Criterion(settings, index)(logits, labels, seeds)
+    assert result.loss < plain.loss
+    left_out = (result.weights == 0) & (plain.weights > 0)
+    assert left_out.sum() == result.stats.trimmed.sum() > 0
+    if name in ("ohem", "random_pixels"):  # they would select other pixels in place of the trimmed ones
+        return
+    again = Criterion(settings, index)(logits, torch.where(left_out, 255, labels), seeds)
+    check(result, again.loss, logits)
+
+
+@pytest.mark.parametrize("name", ["dice", "lovasz"])
+def test_a_loss_of_regions_has_no_pixels_to_trim(name):
+    with pytest.raises(UserError, match=f"loss '{name}' has no loss per pixel to trim; set loss.trim to 0, not 0.1"):
+        Criterion(LossConfig(name, trim=0.1))
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if not name.endswith("frequency")])

@@ -143,6 +143,8 @@ class DataConfig:
     """Height and width of generated scenes; one number is a square."""
     streets_train: Count = 1000
     """Number of generated training scenes."""
+    streets_noise: Fraction = 0.0
+    """Share of the label blobs of generated training scenes that get a wrong class."""
 
     @property
     def title(self) -> str:

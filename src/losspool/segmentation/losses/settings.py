@@ -146,6 +146,8 @@ class LossConfig:
     selects from the batch."""
     label_smoothing: Fraction = 0.0
     """As in F.cross_entropy."""
+    trim: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.0
+    """Share of each pool's largest losses that is left out, as if void: a guard against wrong labels."""
     focal_gamma: NonNegative = 2.0
     """The exponent of the focal loss."""
     ohem_threshold: Fraction = 0.7

@@ -69,6 +69,10 @@ class Term(nn.Module):
                 f"loss {self.name!r} has class weights of its own and cannot take loss.class_weights, "
                 f"got {settings.class_weights!r}; use cross_entropy instead of {self.name}"
             )
+        if self.loss.region_loss is not None and settings.trim:
+            raise UserError(
+                f"loss {self.name!r} has no loss per pixel to trim; set loss.trim to 0, not {settings.trim:g}"
+            )
         if self.loss.region_loss is not None and settings.scope == "global":
             raise UserError(f"loss {self.name!r} cannot span processes; set loss.scope to image or batch, not global")
 
@@ -110,6 +114,7 @@ class Term(nn.Module):
             ignore_index=IGNORE,
             label_smoothing=settings.label_smoothing,
             scope=scope,
+            trim=settings.trim,
             stats=stats,
             align_corners=ALIGN_CORNERS,
         )
@@ -138,7 +143,7 @@ class Term(nn.Module):
         if self.class_weights is not None:
             losses = losses * self._weight_of(target)
         stats = losspool.PoolingStats()
-        loss = losspool.max_pool(losses, p=p, m=m, mask=valid, scope=scope, stats=stats)
+        loss = losspool.max_pool(losses, p=p, m=m, mask=valid, scope=scope, trim=settings.trim, stats=stats)
         entropy = F.cross_entropy(batch.full.detach(), target.long(), ignore_index=IGNORE, reduction="none")
         factor = torch.where(entropy > 0, losses.detach() / entropy, 0.0)
         return TermResult(loss, stats.weights * factor, stats)
