@@ -32,7 +32,7 @@ def evaluate(
     confusion: Annotated[bool, typer.Option("--confusion", help="Also print the confusion matrix.")] = False,
     trust: Trusted = None,
 ) -> None:
-    """Score checkpoints of a run on a split: IoU, Dice, precision, recall and boundary IoU, with mean ± std."""
+    """Score checkpoints of a run on a split: IoU, Dice, precision, recall, and IoU by region; mean ± std."""
     from losspool.segmentation.prediction import TrainedRun, changed, evaluate_run, report_evaluation
 
     opened = TrainedRun.open(run, trust or ())

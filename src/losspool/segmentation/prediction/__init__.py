@@ -1,8 +1,8 @@
 """Inference with trained networks on whole images: prediction, evaluation, weight maps and export."""
 
 from losspool.segmentation.prediction.evaluation import (
-    BOUNDARY_COUNTS,
     COUNTS,
+    REGION_COUNTS,
     Spread,
     evaluate_run,
     evaluation_name,
@@ -27,9 +27,9 @@ from losspool.segmentation.prediction.trained_run import Trained, TrainedRun, ch
 from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap
 
 __all__ = [
-    "BOUNDARY_COUNTS",
     "COUNTS",
     "METRICS",
+    "REGION_COUNTS",
     "RESIZE",
     "Predictor",
     "Scores",

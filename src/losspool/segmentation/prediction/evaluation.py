@@ -19,6 +19,7 @@ from losspool.segmentation.base import plain, progress_bar, replacing, write_jso
 from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.data import FileDataset, Groups, WarnOnce, check_classes
 from losspool.segmentation.prediction.metrics import METRICS, shares_of_labels
+from losspool.segmentation.prediction.regions import REGIONS
 from losspool.segmentation.prediction.scoring import Scores, score
 from losspool.segmentation.prediction.trained_run import TrainedRun
 from losspool.segmentation.runs import RunFolder, source_commit
@@ -26,8 +27,8 @@ from losspool.segmentation.runs import RunFolder, source_commit
 FORMAT = 1
 COUNTS = ("hits", "labelled", "predicted")
 """Keys in ``per_image`` for the rows of :func:`losspool.segmentation.prediction.metrics.class_counts`."""
-BOUNDARY_COUNTS = tuple(f"boundary_{name}" for name in COUNTS)
-"""The same for :func:`losspool.segmentation.prediction.boundary.boundary_counts`."""
+REGION_COUNTS = {region: tuple(f"{region}_{name}" for name in COUNTS) for region in REGIONS}
+"""The same for the counts in each region."""
 _NONE = "–"
 
 
@@ -123,7 +124,7 @@ def evaluate_run(run: TrainedRun, steps: Iterable[int], split: str, settings: Ev
             advance = partial(progress.advance, task)
             predict, every = trained.predictor(settings), range(len(dataset))
             found[step] = score(
-                predict, dataset, every, lambda: None, config.data.skip_broken, boundary=True, done=advance
+                predict, dataset, every, lambda: None, config.data.skip_broken, regions=True, done=advance
             )
         for error in found[step].broken or ():
             warn(error)
@@ -167,7 +168,11 @@ def _per_image(scores: Scores, groups: Groups) -> list[dict[str, Any]]:
             "image": name,
             **({"group": known[name]} if known else {}),
             **dict(zip(COUNTS, counts.tolist(), strict=True)),
-            **dict(zip(BOUNDARY_COUNTS, scores.boundaries[name].tolist(), strict=True)),
+            **{
+                key: row.tolist()
+                for region, keys in REGION_COUNTS.items()
+                for key, row in zip(keys, scores.regions[region][name], strict=True)
+            },
         }
         for name, counts in scores.per_image.items()
     ]
