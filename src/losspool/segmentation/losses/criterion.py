@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -16,6 +16,7 @@ from losspool.segmentation.losses.class_weights import logit_offsets
 from losspool.segmentation.losses.settings import LossConfig
 from losspool.segmentation.losses.table import loss_named
 from losspool.segmentation.losses.term import Batch, Scope, Term, index_for, wide
+from losspool.segmentation.models import TrainingOutput
 
 
 @dataclass
@@ -37,12 +38,19 @@ class Criterion(nn.Module):
 
     offsets: Tensor | None
 
-    def __init__(self, settings: LossConfig, index: ClassIndex | None = None, stride: int | None = None) -> None:
+    def __init__(
+        self,
+        settings: LossConfig,
+        index: ClassIndex | None = None,
+        stride: int | None = None,
+        aux_weight: float = 0.0,
+    ) -> None:
         """``index``, of the training data, may be None for losses that do not use class frequencies; see
-        :func:`needs_index`. ``stride`` is the network's; see ``models.enlarge``."""
+        :func:`needs_index`. ``stride`` is the network's; see ``models.enlarge``. ``aux_weight`` is the weight of an
+        auxiliary head's loss."""
         super().__init__()
         settings.check_terms()
-        self._settings, self._stride = settings, stride
+        self._settings, self._stride, self._aux_weight = settings, stride, aux_weight
         self._terms = nn.ModuleList(Term(name, settings, index) for name in settings.weighted)
         if settings.class_weights != "none" and all(cast(Term, term).loss.region_loss for term in self._terms):
             raise UserError(
@@ -65,9 +73,17 @@ class Criterion(nn.Module):
         selects = any(cast(Term, term).loss.keep_hard is not None for term in self._terms)
         return "batch" if selects and self._settings.scope == "image" else self._settings.scope
 
-    def forward(self, logits: Tensor, labels: Tensor, seeds: Sequence[int] = (), step: int | None = None) -> LossResult:
+    def forward(
+        self, output: Tensor | TrainingOutput, labels: Tensor, seeds: Sequence[int] = (), step: int | None = None
+    ) -> LossResult:
         """``seeds``, one per image, are for losses that sample pixels; ``step``, from 0, for schedules."""
         settings = self._settings.at(step)
+        if not isinstance(output, TrainingOutput):
+            return self._computed(output, labels, settings, seeds)
+        result, aux = (self._computed(logits, labels, settings, seeds) for logits in output)
+        return replace(result, loss=result.loss + self._aux_weight * aux.loss)
+
+    def _computed(self, logits: Tensor, labels: Tensor, settings: LossConfig, seeds: Sequence[int]) -> LossResult:
         # Bilinear weights sum to 1, so a constant per class can be added before the enlargement.
         adjusted = logits if self.offsets is None else wide(logits) + self.offsets[:, None, None]
         batch = Batch(adjusted, labels, self._stride)

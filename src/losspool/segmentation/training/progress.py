@@ -65,6 +65,13 @@ def class_line(names: Sequence[str], ious: Sequence[float | None]) -> str:
     )
 
 
+def say_scores(step: int, summary: dict[str, Any], best: dict[str, Any], names: Sequence[str]) -> None:
+    """Print the scores of a validation; on a terminal, of each class as well."""
+    say(f"step {step}: val mIoU {summary['miou']:.4f}, best {best['miou']:.4f} at step {best['step']}")
+    if console.is_terminal:
+        say(class_line(names, summary["iou"]))
+
+
 def cores_hint(threads: int) -> str | None:
     """A hint if this process's threads and the busy ones of others need more cores than there are.
 
