@@ -1,6 +1,7 @@
 """Every loss against its definition, written out with plain torch."""
 
 import math
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -23,6 +24,21 @@ def batch():
     labels[1, :, -3:] = 255
     full = F.interpolate(logits, (19, 23), mode="bilinear", align_corners=False)
     return logits, labels, full
+
+
+@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.options is not None])
+def test_options_of_the_table_are_settings_and_reach_the_loss(name, monkeypatch):
+    """Another loss of the table may have others, which it does not get."""
+    options, seen = LOSSES[name].options(), []
+    assert LossConfig(name, args={}) == LossConfig(name, **vars(options))
+    hook = {"focal": "pixel_loss", "ohem": "keep_hard"}[name]
+    real = getattr(LOSSES[name], hook)
+    noting = replace(LOSSES[name], **{hook: lambda *given, **stated: seen.append(stated) or real(*given, **stated)})
+    monkeypatch.setitem(LOSSES, name, noting)
+    changed = {each.name: getattr(options, each.name) / 2 for each in fields(options)} | {"min_kept": "7%"}
+    stated = {key: value for key, value in changed.items() if hasattr(options, key)}
+    Criterion(LossConfig(name, **stated))(torch.zeros(1, 2, 4, 4), torch.zeros(1, 4, 4, dtype=torch.uint8))
+    assert seen == [stated]
 
 
 def entropies(full, labels):

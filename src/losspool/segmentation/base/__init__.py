@@ -8,6 +8,7 @@ from losspool.segmentation.base.plugins import check_trusted, import_by_path, is
 from losspool.segmentation.base.process import Interrupt, Interrupted, end_with_parent, hard_exit
 from losspool.segmentation.base.sections import (
     NUMBER,
+    Args,
     Count,
     Fraction,
     NameIn,
@@ -24,6 +25,7 @@ from losspool.segmentation.base.yaml_file import parse_yaml, read_yaml
 __all__ = [
     "NUMBER",
     "PARTIAL",
+    "Args",
     "BrokenFileError",
     "Count",
     "Fraction",
