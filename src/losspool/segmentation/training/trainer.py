@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ import torch
 
 from losspool.segmentation import runs
 from losspool.segmentation.base import Interrupt, Interrupted, UserError, say
-from losspool.segmentation.config import Config
+from losspool.segmentation.config import Config, load_config
 from losspool.segmentation.training.loader import Batch, draws_ahead, training_batches
 from losspool.segmentation.training.optimization import clip_gradients, set_rates
 from losspool.segmentation.training.processes import any_rank, host_group, join, joined, raise_if_lost
-from losspool.segmentation.training.progress import cores_hint, say_scores, shown_progress
+from losspool.segmentation.training.progress import cores_hint, resume_command, say_scores, shown_progress
 from losspool.segmentation.training.setup import begin, set_up
 from losspool.segmentation.training.state import checkpoint_content, restored
 from losspool.segmentation.training.step_stats import Step, StepStats, Stopwatch, UnreadSteps, host_waits, step_stats
@@ -231,3 +231,20 @@ class Trainer:
         """Reduce gradients across ranks only with the last micro-batch."""
         several = self.fabric.world_size > 1
         return self.fabric.no_backward_sync(self.network, enabled=enabled) if several else nullcontext()
+
+
+def train_run(recipe: str, overrides: Sequence[str], out: Path | None, *, resume: bool, threads: int | None) -> None:
+    """``losspool train``. If a signal stops the run, say how to resume it and raise :class:`Interrupted`."""
+    config = load_config(recipe, overrides)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    trainer = Trainer(config, out or runs.default_folder(config, resume), resume=resume)
+    try:
+        trainer.run()
+    except Interrupted:
+        if trainer.main:
+            command = resume_command(recipe, overrides, trainer.folder.path, threads, trainer.fabric.world_size)
+            say(f"stopped at step {trainer.state.step}; resume with: {command}")
+        raise
+    if trainer.main:
+        say(f"finished: {trainer.folder.path}")
