@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from losspool.segmentation.prediction.boundary import boundary_counts
 from losspool.segmentation.prediction.metrics import (
+    boundary_counts,
     class_counts,
     class_metrics,
     confusion,

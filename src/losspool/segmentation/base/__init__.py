@@ -20,7 +20,7 @@ from losspool.segmentation.base.sections import (
     validate,
 )
 from losspool.segmentation.base.threads import in_threads
-from losspool.segmentation.base.yaml_file import parse_yaml, read_yaml
+from losspool.segmentation.base.yaml_file import parse_yaml, read_yaml, yaml_line
 
 __all__ = [
     "NUMBER",
@@ -62,4 +62,5 @@ __all__ = [
     "validate",
     "write_json",
     "writing",
+    "yaml_line",
 ]

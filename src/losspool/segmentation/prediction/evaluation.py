@@ -27,7 +27,7 @@ FORMAT = 1
 COUNTS = ("hits", "labelled", "predicted")
 """Keys in ``per_image`` for the rows of :func:`losspool.segmentation.prediction.metrics.class_counts`."""
 BOUNDARY_COUNTS = tuple(f"boundary_{name}" for name in COUNTS)
-"""The same for :func:`losspool.segmentation.prediction.boundary.boundary_counts`."""
+"""The same for :func:`losspool.segmentation.prediction.metrics.boundary_counts`."""
 _NONE = "–"
 
 

@@ -13,8 +13,8 @@ from PIL import Image
 
 from losspool.segmentation.base import BrokenFileError, UserError, in_threads
 from losspool.segmentation.data import Dataset, HasLooks, Pixels, try_pair
-from losspool.segmentation.prediction.boundary import boundary_counts
 from losspool.segmentation.prediction.metrics import (
+    boundary_counts,
     class_counts,
     class_metrics,
     confusion,
