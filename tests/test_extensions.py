@@ -112,6 +112,21 @@ def test_mistakes_in_the_loss_are_one_sentence(outside, command, returned, sente
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("options=3", "must have a dataclass as its options, got 3"),
+        ("options=None", "raised TypeError: poly_loss() missing 1 required keyword-only argument: 'epsilon'"),
+    ],
+)
+def test_mistakes_in_the_options_are_one_sentence(outside, command, options, sentence):
+    path = outside / f"{PACKAGE}.py"
+    path.write_text(path.read_text().replace("options=PolyOptions", options))
+    code, _, error = command("train", outside / "fields.yaml", "--out", outside / "run")
+    assert code == 2
+    assert error.splitlines()[-1] == f"error: loss '{PACKAGE}.poly' {sentence}"
+
+
 @pytest.mark.parametrize("args", [{}, {"epsilon": 3.0}])
 def test_the_loss_is_the_packages(outside, args):
     importlib.import_module(PACKAGE)
@@ -130,7 +145,7 @@ def test_the_loss_is_the_packages(outside, args):
 def test_options_of_a_loss_are_kept_with_the_run(outside, command):
     """They come from the recipe and the command line, and the run goes on with them."""
     options = [f"loss.terms={{{PACKAGE}.poly: 1, focal: 0.5}}", "loss.focal_gamma=1", "loss.args.epsilon=1e1"]
-    assert command("train", outside / "fields.yaml", "--out", outside / "run")[0] == 0
+    assert command("train", outside / "fields.yaml", *options[:2], "--out", outside / "run")[0] == 0
     assert command("train", outside / "fields.yaml", *options, "--out", outside / "other")[0] == 0
     stored = yaml.safe_load((outside / "other" / "config.yaml").read_text())["loss"]
     assert (stored["args"], stored["focal_gamma"]) == ({"epsilon": "1e1"}, 1.0)

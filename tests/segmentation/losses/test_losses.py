@@ -26,17 +26,20 @@ def batch():
     return logits, labels, full
 
 
-@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.options is not None])
-def test_options_of_the_table_are_settings_and_reach_the_loss(name, monkeypatch):
-    """Another loss of the table may have others, which it does not get."""
-    options, seen = LOSSES[name].options(), []
-    assert LossConfig(name, args={}) == LossConfig(name, **vars(options))
-    hook = {"focal": "pixel_loss", "ohem": "keep_hard"}[name]
-    real = getattr(LOSSES[name], hook)
-    noting = replace(LOSSES[name], **{hook: lambda *given, **stated: seen.append(stated) or real(*given, **stated)})
-    monkeypatch.setitem(LOSSES, name, noting)
-    changed = {each.name: getattr(options, each.name) / 2 for each in fields(options)} | {"min_kept": "7%"}
-    stated = {key: value for key, value in changed.items() if hasattr(options, key)}
+@pytest.mark.parametrize("options", [loss.options for loss in LOSSES.values() if loss.options is not None])
+def test_options_of_the_table_are_settings(options):
+    stated = {each.name: getattr(options(), each.name) for each in fields(options)}
+    assert LossConfig(**stated) == LossConfig()
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "stated"),
+    [("focal", "pixel_loss", {"focal_gamma": 0.5}), ("ohem", "keep_hard", {"ohem_threshold": 0.3, "min_kept": "7%"})],
+)
+def test_a_loss_gets_its_options_and_no_others(name, function, stated, monkeypatch):
+    seen, real = [], getattr(LOSSES[name], function)
+    noting = {function: lambda *given, **options: seen.append(options) or real(*given, **options)}
+    monkeypatch.setitem(LOSSES, name, replace(LOSSES[name], **noting))
     Criterion(LossConfig(name, **stated))(torch.zeros(1, 2, 4, 4), torch.zeros(1, 4, 4, dtype=torch.uint8))
     assert seen == [stated]
 

@@ -14,7 +14,7 @@ from losspool.segmentation.base import UserError, is_import_path
 from losspool.segmentation.data import ClassIndex
 from losspool.segmentation.losses.class_weights import logit_offsets
 from losspool.segmentation.losses.settings import LossConfig
-from losspool.segmentation.losses.table import loss_named, option_names
+from losspool.segmentation.losses.table import loss_named
 from losspool.segmentation.losses.term import Batch, Scope, Term, index_for, wide
 from losspool.segmentation.models import TrainingOutput
 
@@ -50,10 +50,14 @@ class Criterion(nn.Module):
         auxiliary head's loss."""
         super().__init__()
         settings.check_terms()
-        _check_args(settings)
         self._settings, self._stride, self._aux_weight = settings, stride, aux_weight
-        self._terms = nn.ModuleList(Term(name, settings, index) for name in settings.weighted)
-        if settings.class_weights != "none" and all(cast(Term, term).loss.region_loss for term in self._terms):
+        terms = [Term(name, settings, index) for name in settings.weighted]
+        self._terms = nn.ModuleList(terms)
+        known = [key for term in terms if is_import_path(term.name) for key in term.options]
+        for key in settings.args:
+            if key not in known:
+                raise UserError(f"unknown key {f'loss.args.{key}'!r}; known are {', '.join(known) or 'none'}")
+        if settings.class_weights != "none" and all(term.loss.region_loss for term in terms):
             raise UserError(
                 f"loss.class_weights weight pixels, and {', '.join(settings.weighted)} have no loss per pixel; "
                 f"leave it at none, or add a term such as cross_entropy"
@@ -103,16 +107,6 @@ class Criterion(nn.Module):
             known = ()
         found = next((each for each in known if each is not None), None)
         return batch.full.detach().argmax(1) if found is None else found
-
-
-def _check_args(settings: LossConfig) -> None:
-    """Raise ``UserError`` for an option that no loss of the terms has."""
-    outside = [name for name in settings.weighted if is_import_path(name)]
-    known = [each for name in outside for each in option_names(name)]
-    for key in settings.args:
-        if key not in known:
-            takes = f"known are {', '.join(known)}" if known else f"{', '.join(outside)} has no options"
-            raise UserError(f"unknown key {f'loss.args.{key}'!r}; {takes}")
 
 
 def needs_index(settings: LossConfig) -> bool:

@@ -157,17 +157,14 @@ def loss_named(name: str) -> Loss:
     return loss
 
 
-def option_names(name: str) -> list[str]:
-    """The options that a loss takes."""
-    options = loss_named(name).options
-    return [] if options is None else [each.name for each in fields(options)]
-
-
 def options_of(name: str, settings: LossConfig) -> dict[str, Any]:
-    """The options of a loss as its functions take them."""
-    names, options = option_names(name), loss_named(name).options
-    if options is None or not is_import_path(name):
-        return {each: getattr(settings, each) for each in names}
-    stated = {each: settings.args[each] for each in names if each in settings.args}
+    """The options of a loss by name, as its functions take them."""
+    options = loss_named(name).options
+    if options is None:
+        return {}
+    known = [each.name for each in fields(options)]
+    if not is_import_path(name):
+        return {each: getattr(settings, each) for each in known}
+    stated = {key: value for key, value in settings.args.items() if key in known}
     found = validate(options, stated, name="loss.args")
-    return {each: getattr(found, each) for each in names}
+    return {each: getattr(found, each) for each in known}

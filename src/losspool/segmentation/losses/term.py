@@ -56,7 +56,7 @@ class Term(nn.Module):
         super().__init__()
         self.name, self.loss = name, loss_named(name)
         self._check(settings)
-        self._options = options_of(name, settings)
+        self.options = options_of(name, settings)
         weights = None
         if self.loss.class_weights is not None:
             weights = self.loss.class_weights(index_for(f"loss {name!r}", index))
@@ -83,7 +83,7 @@ class Term(nn.Module):
         if self.loss.keep_hard is not None:
             target = self._called(self.loss.keep_hard, batch.full.detach(), target, settings)
             scope = "batch" if scope == "image" else scope
-        p, share = PLAIN_MEAN if self.loss.pooling is None else self.loss.pooling(settings, **self._options)
+        p, share = PLAIN_MEAN if self.loss.pooling is None else self.loss.pooling(settings, **self.options)
         m = f"{share}px" if isinstance(share, int) else share
         if self.loss.pixel_loss is None:
             found = self._cross_entropy(batch, target, settings, scope, p, m)
@@ -157,7 +157,7 @@ class Term(nn.Module):
     def _called(self, hook: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the table, perhaps another package's. Mistakes in it become one sentence."""
         try:
-            return hook(*arguments, **self._options)
+            return hook(*arguments, **self.options)
         except Exception as error:  # another package's code may raise anything
             if out_of_memory(error):
                 raise
