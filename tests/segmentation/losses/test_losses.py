@@ -1,6 +1,7 @@
 """Every loss against its definition, written out with plain torch."""
 
 import math
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -24,6 +25,24 @@ def batch():
     labels[1, :, -3:] = 255
     full = F.interpolate(logits, (19, 23), mode="bilinear", align_corners=False)
     return logits, labels, full
+
+
+@pytest.mark.parametrize("options", [loss.options for loss in LOSSES.values() if loss.options is not None])
+def test_options_of_the_table_are_settings(options):
+    stated = {each.name: getattr(options(), each.name) for each in fields(options)}
+    assert LossConfig(**stated) == LossConfig()
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "stated"),
+    [("focal", "pixel_loss", {"focal_gamma": 0.5}), ("ohem", "keep_hard", {"ohem_threshold": 0.3, "min_kept": "7%"})],
+)
+def test_a_loss_gets_its_options_and_no_others(name, function, stated, monkeypatch):
+    seen, real = [], getattr(LOSSES[name], function)
+    noting = {function: lambda *given, **options: seen.append(options) or real(*given, **options)}
+    monkeypatch.setitem(LOSSES, name, replace(LOSSES[name], **noting))
+    Criterion(LossConfig(name, **stated))(torch.zeros(1, 2, 4, 4), torch.zeros(1, 4, 4, dtype=torch.uint8))
+    assert seen == [stated]
 
 
 def entropies(full, labels):

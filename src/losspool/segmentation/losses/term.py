@@ -16,7 +16,7 @@ from losspool.segmentation.base import UserError, first_line, out_of_memory
 from losspool.segmentation.data import IGNORE, ClassIndex
 from losspool.segmentation.losses.class_weights import balancing_weights
 from losspool.segmentation.losses.settings import LossConfig
-from losspool.segmentation.losses.table import PLAIN_MEAN, loss_named
+from losspool.segmentation.losses.table import PLAIN_MEAN, loss_named, options_of
 from losspool.segmentation.models import ALIGN_CORNERS, covered, enlarge
 
 Scope = Literal["image", "batch", "global"]
@@ -56,6 +56,7 @@ class Term(nn.Module):
         super().__init__()
         self.name, self.loss = name, loss_named(name)
         self._check(settings)
+        self.options = options_of(name, settings)
         weights = None
         if self.loss.class_weights is not None:
             weights = self.loss.class_weights(index_for(f"loss {name!r}", index))
@@ -86,7 +87,7 @@ class Term(nn.Module):
         if self.loss.keep_hard is not None:
             target = self._called(self.loss.keep_hard, batch.full.detach(), target, settings)
             scope = "batch" if scope == "image" else scope
-        p, share = PLAIN_MEAN if self.loss.pooling is None else self.loss.pooling(settings)
+        p, share = PLAIN_MEAN if self.loss.pooling is None else self.loss.pooling(settings, **self.options)
         m = f"{share}px" if isinstance(share, int) else share
         if self.loss.pixel_loss is None:
             found = self._cross_entropy(batch, target, settings, scope, p, m)
@@ -159,9 +160,9 @@ class Term(nn.Module):
         return TermResult(loss, weights, stats)
 
     def _called(self, hook: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of the table. It may be another package's: mistakes in it become one sentence."""
+        """Call a function of the table, perhaps another package's. Mistakes in it become one sentence."""
         try:
-            return hook(*arguments)
+            return hook(*arguments, **self.options)
         except Exception as error:  # another package's code may raise anything
             if out_of_memory(error):
                 raise

@@ -8,7 +8,7 @@ from losspool.segmentation.prediction.evaluation import (
     evaluation_name,
     report_evaluation,
 )
-from losspool.segmentation.prediction.export import RESIZE, export_run, parse_size
+from losspool.segmentation.prediction.export import export_run, report_export
 from losspool.segmentation.prediction.metrics import (
     METRICS,
     class_metrics,
@@ -30,7 +30,6 @@ __all__ = [
     "COUNTS",
     "METRICS",
     "REGION_COUNTS",
-    "RESIZE",
     "Predictor",
     "Scores",
     "Spread",
@@ -49,9 +48,9 @@ __all__ = [
     "iou_of_counts",
     "mean_of_present",
     "palette_image",
-    "parse_size",
     "predict_run",
     "report_evaluation",
+    "report_export",
     "save_png",
     "score",
     "shares_of_labels",
