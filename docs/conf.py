@@ -4,6 +4,9 @@ import re
 from importlib.metadata import version as installed
 from typing import Any
 
+from docutils import nodes
+from latex2mathml.converter import convert
+
 project = "losspool"
 author = project_copyright = "the losspool authors"
 version = release = installed("losspool")
@@ -15,7 +18,9 @@ exclude_patterns = ["_build"]
 
 html_theme = "furo"
 html_title = "losspool"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["losspool.css"]
+html_math_renderer = "mathml"  # written at build time: the pages need no script and no network
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
@@ -23,8 +28,27 @@ autodoc_member_order = "bysource"
 
 def setup(app: Any) -> None:
     app.connect("source-read", name_files_outside)
+    app.add_html_math_renderer("mathml", inline_renderers=(write_inline, None), block_renderers=(write_block, None))
 
 
 def name_files_outside(app: Any, page: str, source: list[str]) -> None:
     """Links to files of the repository that are not pages lead nowhere on the site: name the file instead."""
     source[0] = re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?!docs/)([^)#]+)(?:#[^)]*)?\)", r"\1 (`\2`)", source[0])
+
+
+def write_inline(writer: Any, node: nodes.math) -> None:
+    writer.body.append(mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def write_block(writer: Any, node: nodes.math_block) -> None:
+    writer.body.append(f'<div class="math">{mathml(node.astext(), display="block")}</div>\n')
+    raise nodes.SkipNode
+
+
+def mathml(latex: str, **options: str) -> str:
+    """As ``convert``, but bars and braces are fences, and names of functions keep their distance."""
+    for side, word in {"l": "left", "r": "right"}.items():
+        latex = re.sub(rf"\\(?={side}(?:vert|Vert|brace)(?![a-z]))", rf"\\{word}\\", latex)
+    found = convert(latex, **options).replace("<mi>:</mi>", "<mo>:</mo>")
+    return re.sub("<mi>(log|exp)</mi>", r'<mo form="prefix" lspace="0.17em" rspace="0.1em">\1</mo>', found)
