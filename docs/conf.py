@@ -1,15 +1,16 @@
 """Sphinx settings. `make docs` builds the site; a warning is an error."""
 
 import re
-from importlib.metadata import version as installed
 from typing import Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
 
+import losspool
+
 project = "losspool"
 author = project_copyright = "the losspool authors"
-version = release = installed("losspool")
+version = release = losspool.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 myst_enable_extensions = ["dollarmath", "smartquotes"]
