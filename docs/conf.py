@@ -16,6 +16,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 myst_enable_extensions = ["dollarmath", "smartquotes"]
 myst_heading_anchors = 4  # links such as data.md#your-own-images
 exclude_patterns = ["_build"]
+highlight_language = "text"  # of blocks that name none: commands, mostly
 
 html_theme = "furo"
 html_title = "losspool"

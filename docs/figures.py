@@ -63,7 +63,7 @@ def scene_losses() -> tuple[Dataset, Tensor]:
 def draw_p_and_m() -> Figure:
     dataset, losses = scene_losses()
     label = palette_image(dataset.label(SCENE).copy(), dataset.classes).convert("RGB")
-    figure = Figure(figsize=(8.4, 6.2), layout="constrained")
+    figure = Figure(figsize=(8.4, 7.2), layout="constrained")
     panels = figure.subplots(1 + len(SHARES), len(NORMS))
     titles = ("image", "label", "loss of each pixel")
     for axes, picture, title in zip(panels[0], (dataset.image(SCENE), label, losses.numpy()), titles, strict=True):
