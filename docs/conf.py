@@ -52,5 +52,6 @@ def mathml(latex: str, **options: str) -> str:
     """As ``convert``, but bars and braces are fences, and names of functions keep their distance."""
     for side, word in {"l": "left", "r": "right"}.items():
         latex = re.sub(rf"\\(?={side}(?:vert|Vert|brace)(?![a-z]))", rf"\\{word}\\", latex)
-    found = convert(latex, **options).replace("<mi>:</mi>", "<mo>:</mo>")
-    return re.sub("<mi>(log|exp)</mi>", r'<mo form="prefix" lspace="0.17em" rspace="0.1em">\1</mo>', found)
+    found = convert(latex, **options)
+    found = re.sub("<mi>(:|&#x02AAF;)</mi>", r"<mo>\1</mo>", found)
+    return re.sub("<mi>(log|ln|exp)</mi>", r'<mo form="prefix" lspace="0.17em" rspace="0.1em">\1</mo>', found)
