@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import losspool
 
@@ -81,9 +83,43 @@ def test_make_targets_exist(path):
 
 @pytest.mark.parametrize("path", DOCUMENTS + INTEGRATIONS, ids=lambda path: path.name)
 def test_relative_links_lead_somewhere(path):
-    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", path.read_text()):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", path.read_text()):
         if not target.startswith("http"):
-            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+            page = path.parent / target if target else path
+            assert page.exists(), f"{path.name} links to {target}"
+            assert not anchor or anchor in anchors(page), f"{path.name} links to {target}#{anchor}"
+
+
+def anchors(path: Path) -> set[str]:
+    """Of a page's headings, as GitHub and MyST make them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_release_has_one_number():
+    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), flags=re.MULTILINE)
+    listed = re.search(r"^## \[(\d.+)\]", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert cited is not None
+    assert listed is not None
+    assert losspool.__version__ == cited[1] == listed[1]
+
+
+def test_pictures_of_the_documentation_are_current(tmp_path):
+    """Nearly: another version of matplotlib may place a line a little differently."""
+    command = [sys.executable, ROOT / "docs/figures.py", "--out", tmp_path]
+    subprocess.run(command, check=True, capture_output=True)
+    written = sorted(tmp_path.iterdir())
+    assert written
+    for drawn in written:
+        published = ROOT / "docs/images" / drawn.name
+        if drawn.suffix == ".png":
+            pictures = [np.asarray(Image.open(path).convert("RGB"), dtype=np.float64) for path in (drawn, published)]
+            assert pictures[0].shape == pictures[1].shape
+            assert np.abs(pictures[0] - pictures[1]).mean() < 2
+        else:
+            words = [re.findall(r">([^<>]+)</text>", path.read_text()) for path in (drawn, published)]
+            assert words[0] == words[1]
 
 
 @pytest.mark.parametrize(

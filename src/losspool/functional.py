@@ -73,7 +73,7 @@ def cross_entropy(
         stats: filled in with α, τ, counts, weights and the arg-max prediction.
 
     Returns:
-        A scalar, or a tensor of shape (pools,) with ``reduction="pool"``: float64 for float64
+        A scalar, or a tensor of shape (pools,) with ``reduction="pool"``; float64 for float64
         logits, else float32.
 
     Example:
@@ -125,7 +125,7 @@ def upsampled_cross_entropy(
             :func:`cross_entropy`. The prediction in ``stats`` has the shape (B, H, W).
 
     Returns:
-        A scalar, or one value per pool: float64 for float64 logits, else float32.
+        A scalar, or one value per pool; float64 for float64 logits, else float32.
 
     Example:
         >>> import torch, losspool
@@ -179,7 +179,7 @@ def binary_cross_entropy_with_logits(
             prediction.
 
     Returns:
-        A scalar, or one value per pool: float64 for float64 logits, else float32.
+        A scalar, or one value per pool; float64 for float64 logits, else float32.
 
     Example:
         >>> import torch, losspool
@@ -220,7 +220,7 @@ def max_pool(
         reduction, p, m, scope, group, trim, stats: see :func:`cross_entropy`.
 
     Returns:
-        A scalar, or one value per pool: float64 for float64 losses, else float32.
+        A scalar, or one value per pool; float64 for float64 losses, else float32.
 
     Example:
         >>> import torch, losspool
@@ -254,7 +254,7 @@ def pooling_weights(
         losses, mask, p, m, scope, group, trim: see :func:`max_pool`.
 
     Returns:
-        Weights in the shape of ``losses``: float64 for float64 losses, else float32.
+        Weights in the shape of ``losses``; float64 for float64 losses, else float32.
 
     Example:
         >>> import torch, losspool

@@ -31,7 +31,7 @@ class PoolingStats:
 
     alpha: Tensor = UNFILLED
     """(B,), float64: α*. Losses above it are saturated; 0 if every positive loss is saturated. At p = 1 it is the
-    ⌈m⌉-th largest loss, the limit p → 1."""
+    ⌈m⌉-th largest loss, the limit p → 1; for an integer m the paper takes the (m+1)-th."""
     tau: Tensor = UNFILLED
     """(B,), float64: τ, the upper bound on a weight."""
     valid: Tensor = UNFILLED
