@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -130,16 +131,42 @@ def test_bad_tensors(call, error, message):
         lambda: pooling_weights(LOGITS.abs()),
     ],
 )
-def test_a_device_without_float64_gets_none(call, monkeypatch):
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_device_without_float64_gets_none(call, autocast, monkeypatch):
     """As Apple's MPS: no operator returns a float64, forward or backward, and the result is the same."""
     expected = call()
     monkeypatch.setattr(host, "host_may_look", lambda tensor: False)
     monkeypatch.setattr(host, "has_float64", lambda tensor: False)
-    with NoFloat64():
+    with NoFloat64(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         found = call()
         if found.requires_grad:
             found.backward()
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_a_product_on_a_device_is_not_rounded_by_autocast(monkeypatch):
+    """The gradient of coarse logits is two products of matrices there."""
+    coarse = torch.randn(1, 3, 9, 7, generator=torch.Generator().manual_seed(1))
+    labels = torch.randint(3, (1, 40, 33), generator=torch.Generator().manual_seed(2))
+
+    def gradient(enabled):
+        logits = coarse.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            upsampled_cross_entropy(logits, labels).backward()
+        return logits.grad
+
+    expected = gradient(False)
+    monkeypatch.setattr(host, "host_may_look", lambda tensor: False)
+    monkeypatch.setattr(host, "has_float64", lambda tensor: False)
+    torch.testing.assert_close(gradient(True), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_intels_cards_say_whether_they_have_float64(there, monkeypatch):
+    host._xpu_has_float64.cache_clear()
+    monkeypatch.setattr(torch.xpu, "get_device_properties", lambda device: SimpleNamespace(has_fp64=there))
+    assert host.has_float64(SimpleNamespace(device=torch.device("xpu", 0))) is there
+    host._xpu_has_float64.cache_clear()
 
 
 class NoFloat64(TorchDispatchMode):

@@ -92,16 +92,17 @@ def test_the_last_bins_are_single_floats(dtype, bin_bits, monkeypatch):
             assert (shifts[-1] == 0).all(), (m, p)
 
 
-@pytest.mark.parametrize("n", [7, 100, 10_000])
-def test_float32_alone_is_enough(n, monkeypatch):
-    """On a device without float64, and without denormals."""
+@pytest.mark.parametrize(("n", "autocast"), [(7, None), (100, torch.bfloat16), (10_000, None), (10_000, torch.float16)])
+def test_float32_alone_is_enough(n, autocast, monkeypatch):
+    """On a device without float64, and without denormals; under autocast as well."""
     monkeypatch.setattr(host, "host_may_look", lambda tensor: False)
     monkeypatch.setattr(host, "has_float64", lambda tensor: False)
     for names, rows, m in problems.stacked(n):
         for p in (1.0, 1.001, 1.3, 2.0, 10.0, 1000.0):
-            solution = solver.solve(rows, p=p, m=m, share=False)
+            with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
+                solution = solver.solve(rows, p=p, m=m, share=False)
+                weights = solver.weights(rows, solution, p)
             assert solution.value.dtype == torch.float32
-            weights = solver.weights(rows, solution, p)
             for name, losses, value, found in zip(names, rows, solution.value.tolist(), weights, strict=True):
                 if not (losses[losses > 0] < 1e-37).any():
                     assert_row(losses, value, found, p, reference.pool(losses, p=p, m=m), (name, p, m))

@@ -180,7 +180,7 @@ class CoarseLogits:
         out = buffer.view(torch.Size((*wide.shape[:2], (end - begin) * wide.shape[3])))
         strip = out.unflatten(2, (end - begin, wide.shape[3]))
         if host.host_may_look(wide) and bool(wide.sum().isfinite()):
-            with torch.autocast(wide.device.type, enabled=False):  # autocast would multiply in half precision
+            with host.full_precision(wide):
                 torch.matmul(rows.T, wide, out=strip)
         else:
             _blend(rows, wide, strip)
@@ -206,7 +206,7 @@ class CoarseLogits:
         strip = block.unflatten(2, (end - begin, self._size[1]))
         rows = self._rows[low:high, begin:end]
         if host.host_may_look(strip):
-            with torch.autocast(strip.device.type, enabled=False):  # autocast would multiply in half precision
+            with host.full_precision(strip):
                 wide = torch.matmul(rows, strip)  # (b, C, coarse rows, W)
             shape = [*wide.shape[:3], self._logits.shape[3]]
             narrow = torch.ops.aten.upsample_bilinear2d_backward(
@@ -215,7 +215,8 @@ class CoarseLogits:
         else:  # torch's kernel adds up in any order on GPUs, and float32 products may be TF32
             columns = self._matrix(self._logits.shape[3], self._size[1], self._scales[1])
             exact = torch.float64 if host.has_float64(strip) else strip.dtype
-            narrow = torch.matmul(torch.matmul(rows.to(exact), strip.to(exact)), columns.T.to(exact))
+            with host.full_precision(strip):
+                narrow = torch.matmul(torch.matmul(rows.to(exact), strip.to(exact)), columns.T.to(exact))
         part.gradient[:, :, low - part.first : high - part.first].add_(narrow)
 
     def collect(self, jobs: list[list[Place]], parts: list[Part], gradient: Tensor) -> Tensor:

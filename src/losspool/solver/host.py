@@ -1,6 +1,9 @@
-"""Whether the host can read a tensor's values without waiting for a device."""
+"""What a tensor's device allows: reading values without waiting, float64, products in full precision."""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -37,8 +40,19 @@ _UNWRAP = getattr(torch.func, "debug_unwrap", lambda tensor: tensor)
 
 
 def has_float64(tensor: Tensor) -> bool:
-    """Whether the tensor's device can compute in float64."""
-    return tensor.device.type != "mps"
+    """Whether the tensor's device can compute in float64. Apple's cannot, and some of Intel's cannot."""
+    return tensor.device.type != "mps" and (tensor.device.type != "xpu" or _xpu_has_float64(tensor.device))
+
+
+@cache
+def _xpu_has_float64(device: torch.device) -> bool:
+    return bool(torch.xpu.get_device_properties(device).has_fp64)
+
+
+def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
+    """Switch autocast off: it would multiply float32 matrices in half precision."""
+    kind = tensor.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 def wide_dtype(losses: Tensor) -> torch.dtype:

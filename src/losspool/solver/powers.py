@@ -93,9 +93,10 @@ def running_sums(values: Tensor) -> Tensor:
     upper = torch.ones(chunk, chunk, dtype=values.dtype, device=values.device).triu_()
     if size % chunk:
         values = torch.nn.functional.pad(values, (0, -size % chunk))
-    sums = values.unflatten(-1, (-1, chunk)) @ upper
-    totals = sums[..., -1]
-    before = totals @ upper.triu(1)[: totals.shape[-1], : totals.shape[-1]]
+    with host.full_precision(values):
+        sums = values.unflatten(-1, (-1, chunk)) @ upper
+        totals = sums[..., -1]
+        before = totals @ upper.triu(1)[: totals.shape[-1], : totals.shape[-1]]
     return (sums + before.unsqueeze(-1)).flatten(-2)[..., :size]
 
 
