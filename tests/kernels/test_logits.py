@@ -209,6 +209,11 @@ def test_bad_arguments_are_refused(function):
     with pytest.raises(InterpreterError, match="losspool: target has labels"):
         function(logits, labels, ignore_index=255)
     labels[0] = 0
+    for weight in (-1.0, math.inf, math.nan):
+        with pytest.raises(InterpreterError, match="losspool: class weights must not be negative"):
+            function(logits, labels, weight=torch.tensor([1.0, 1.0, 1.0, 1.0, weight]))
+    logits, labels = logits_of((1, 5, 18, 18)), torch.full((1, 18, 18), -100)
+    labels[0, -1] = 0  # a whole block of void pixels comes first
     with pytest.raises(InterpreterError, match="losspool: class weights must not be negative"):
         function(logits, labels, weight=torch.tensor([1.0, 1.0, 1.0, 1.0, -1.0]))
 

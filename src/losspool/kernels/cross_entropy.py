@@ -68,12 +68,14 @@ def pixel_loss(
 
 @triton.jit
 def mark(loss, void, bad, class_weight, WEIGHTED: tl.constexpr, C: tl.constexpr, C2: tl.constexpr):
-    """Replace the losses of void pixels and of bad arguments. The first program checks the class weights."""
+    """Replace the losses of void pixels and of bad arguments. Bad class weights mark all pixels, void ones too."""
+    loss = tl.where(void, VOID_LOSS, tl.where(bad, BAD_VALUE, loss))
     if WEIGHTED:
         c = tl.arange(0, C2)
-        lowest = tl.min(tl.load(class_weight + c, mask=c < C, other=0.0).to(tl.float32), 0)
-        loss = tl.where((tl.program_id(0) == 0) & (lowest < 0), BAD_CLASS_WEIGHT, loss)
-    return tl.where(void, VOID_LOSS, tl.where(bad, BAD_VALUE, loss))
+        weights = tl.load(class_weight + c, mask=c < C, other=0.0).to(tl.float32)
+        wrong = tl.max(tl.where((weights >= 0) & (weights < float("inf")), 0, 1), 0)
+        loss = tl.where(wrong > 0, BAD_CLASS_WEIGHT, loss)
+    return loss
 
 
 @triton.jit

@@ -246,7 +246,7 @@ def average(table, loss, factor, R, ranks, FROM_LOGITS: tl.constexpr, BLOCK: tl.
         tl.device_assert(
             tl.sum(wrong_values, 0) == 0, "losspool: target has labels other than classes and ignore_index"
         )
-        tl.device_assert(tl.sum(wrong_weights, 0) == 0, "losspool: class weights must not be negative")
+        tl.device_assert(tl.sum(wrong_weights, 0) == 0, "losspool: class weights must not be negative or infinite")
     else:
         tl.device_assert(tl.sum(wrong_values, 0) == 0, "losspool: losses must not be negative")
 
