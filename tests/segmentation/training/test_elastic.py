@@ -142,7 +142,8 @@ def test_a_batch_that_cannot_be_divided_is_refused(settings, processes, sentence
             "run: its loss pooled 8 crops at a time so far; with 1 processes and",
         ),
         ("global", ({}, 2), ({"global_batch": 8, "batch": 8}, 1), None),
-        ("batch", ({}, 2), ({"global_batch": 8}, 1), None),
+        ("batch", ({}, 2), ({"global_batch": 8}, 1), "with 1 processes these would be other crops than with 2; resume"),
+        ("batch", ({"batch": 1}, 2), ({"global_batch": 2, "batch": 1}, 1), None),
     ],
 )
 def test_what_a_step_is_made_of_stays(scope, before, now, sentence):

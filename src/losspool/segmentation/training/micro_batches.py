@@ -58,6 +58,11 @@ class MicroBatches(NamedTuple):
             )
         if before.crops != self.crops:
             raise UserError(f"{run}: its steps have {before.crops} crops, train.global_batch says {self.crops}")
+        if scope == "batch" and self.size > 1 and before.processes != self.processes:
+            raise UserError(
+                f"{run}: its loss pools the crops of a process's micro-batch, and with {self.processes} processes "
+                f"these would be other crops than with {before.processes}; resume it with {before.processes}"
+            )
         if before.pooled(scope) != self.pooled(scope):
             raise UserError(
                 f"{run}: its loss pooled {before.pooled(scope)} crops at a time so far; with {self.processes} "
