@@ -1,4 +1,4 @@
-"""Files that break before or during training: an error that names them, or counted, told and skipped."""
+"""Files that break before or during training: an error that names them, or counted, reported and skipped."""
 
 import errno
 import itertools
@@ -76,10 +76,10 @@ def test_a_file_that_breaks_is_named_and_no_step_is_lost(recipe, data, tmp_path,
             train(recipe, tmp_path / "run", *options)
     assert str(data / kind / "train") in str(caught.value)
     assert "\n" not in str(caught.value)
-    told = description(tmp_path / "run")
-    assert told["status"] == "failed"
-    assert told["step"] >= 3
-    assert checkpoint(tmp_path / "run", told["step"])["step"] == told["step"]
+    about = description(tmp_path / "run")
+    assert about["status"] == "failed"
+    assert about["step"] >= 3
+    assert checkpoint(tmp_path / "run", about["step"])["step"] == about["step"]
     for path, content in whole.items():
         path.write_bytes(content)
     train(recipe, tmp_path / "run", *options, resume=True)
@@ -150,7 +150,7 @@ def test_neither_workers_nor_a_resume_change_a_skipping_run(recipe, data, tmp_pa
 
 
 def test_ranks_skip_what_one_process_does(recipe, data, tmp_path, launch):
-    """With the same crops in the place of the broken ones. Each file is told by one of them, whoever met it."""
+    """With the same crops in the place of the broken ones. Each file is reported once, on whichever rank it was met."""
     broken_run(data)
     # Uniform draws, and a network whose loss depends on the crops of the step alone.
     options = (SKIP, "method=lmp", "sampling.mix=0.0", "model.name=tiny_model.build_plain", "train.log_every=1")
@@ -235,18 +235,18 @@ def test_a_broken_label_is_never_aimed_at_and_no_cache_hides_it(tmp_path):
     path = root / "labels" / "train" / "003.png"
     break_file(path)
     for _ in range(2):
-        told = []
-        index = class_index(open_folder(root, "train"), cache, told.append)
-        assert [error.path for error in told] == [path]
+        reported = []
+        index = class_index(open_folder(root, "train"), cache, reported.append)
+        assert [error.path for error in reported] == [path]
         assert all(3 not in index.images_with(label) for label in range(3))
         with pytest.raises(BrokenFileError, match=r"003\.png"):
             class_index(open_folder(root, "train"), cache)
     sampler = CropSampler(index, SamplingConfig(mix=1.0), 0)
     assert {draw.image for draw in sampler.step(0, 300)} == {0, 1, 2, 4, 5}
     save(path, np.zeros((40, 60)))
-    told = []
-    whole = class_index(open_folder(root, "train"), cache, told.append)
-    assert not told
+    reported = []
+    whole = class_index(open_folder(root, "train"), cache, reported.append)
+    assert not reported
     assert 3 in whole.images_with(0)
     assert len(list(cache.iterdir())) == 1
 
@@ -259,12 +259,12 @@ def test_evaluate_refuses_by_name_or_honours_the_run(tmp_path, command, skip):
     folder.config.write_text(config)
     path = break_file(root / "images" / "val" / "001.png", "rubbish")
     arguments = ("evaluate", folder.path, "--checkpoint", "5,10", "--model", "tiny_model.build")
-    code, output, told = command(*arguments)
+    code, output, message = command(*arguments)
     problem = f"{path}: not an image that Pillow can read\n"
     if not skip:
-        assert (code, output, told) == (2, "", f"error: {problem}")
+        assert (code, output, message) == (2, "", f"error: {problem}")
         return
-    assert (code, told) == (0, f"skipped: {problem}")
+    assert (code, message) == (0, f"skipped: {problem}")
     assert "data/val: 3 images (1 of them skipped), tiling none" in output
     stored = json.loads((folder.path / "evaluation-val-none-5+10.json").read_text())
     assert [entry["skipped"] for entry in stored["checkpoints"]] == [1, 1]

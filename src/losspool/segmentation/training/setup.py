@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributed import ProcessGroup
 
 from losspool.segmentation.base import BrokenFileError, UserError, sweep
-from losspool.segmentation.config import Config, ModelConfig
+from losspool.segmentation.config import Config, ModelConfig, TrainConfig
 from losspool.segmentation.data import ClassInfo, Dataset, FileDataset, WarnOnce, check_classes, class_index
 from losspool.segmentation.losses import Criterion
 from losspool.segmentation.models import Model, ModelSpec, build_fine_tuned, build_from_spec, build_model, synchronised
@@ -86,13 +86,7 @@ def set_up(
     if config.model.batch_norm == "sync":
         model = synchronised(model, fabric.device)
     criterion = Criterion(config.loss, index, model.spec.logit_stride, config.model.aux_weight).to(fabric.device)
-    module = model.module
-    if config.train.channels_last:
-        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
-    optimizer = build_optimizer(model, config.train)
-    compiled = cast(nn.Module, torch.compile(module)) if config.train.compile else module
-    network, optimizer = fabric.setup(compiled, optimizer)
-    averaged = AveragedWeights(model.module, config.train.ema)
+    network, optimizer = _network_and_optimizer(model, config.train, fabric)
     validation = None
     if val_data is not None:
         count, goes_on = config.train.previews, stored is not None
@@ -109,11 +103,20 @@ def set_up(
         criterion=criterion,
         network=network,
         optimizer=optimizer,
-        averaged=averaged,
+        averaged=AveragedWeights(model.module, config.train.ema),
         validation=validation,
         warn=warn,
     )
     return setup, stored
+
+
+def _network_and_optimizer(model: Model, train: TrainConfig, fabric: Fabric) -> tuple[Any, Any]:
+    module = model.module
+    if train.channels_last:
+        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+    optimizer = build_optimizer(model, train)
+    network = cast(nn.Module, torch.compile(module)) if train.compile else module
+    return cast(tuple[Any, Any], fabric.setup(network, optimizer))
 
 
 def _claim_and_read_on_rank_0(
