@@ -16,7 +16,7 @@ from losspool.segmentation.base import UserError, replacing
 from losspool.segmentation.runs import read_metrics
 
 # The config at the end: a folder that has it is taken for a run, and then the rest must be there.
-FILES = ("run.json", "metrics.jsonl", "evaluation-*.json", "config.yaml")
+FILES = ("run.json", "metrics.jsonl", "evaluation-*.json", "calibration.json", "config.yaml")
 
 
 def collect(paths: Sequence[Path], out: Path, failed: bool = False) -> list[Path]:

@@ -1,6 +1,7 @@
 """The scripts in results/, as a test calls them."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 def script(name):
     spec = importlib.util.spec_from_file_location(name, ROOT / f"results/{name}.py")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 

@@ -104,7 +104,7 @@ def test_where_nothing_is_trusted_nothing_is_imported(outside, command):
 )
 def test_mistakes_in_the_loss_are_one_sentence(outside, command, returned, sentence):
     path = outside / f"{PACKAGE}.py"
-    path.write_text(path.read_text().replace("entropy + 1 - (-entropy).exp()", returned))
+    path.write_text(path.read_text().replace("entropy + epsilon * (1 - (-entropy).exp())", returned))
     sys.modules.pop(PACKAGE, None)
     code, _, error = command("train", outside / "fields.yaml", "--out", outside / "run")
     assert code == 2
@@ -112,23 +112,56 @@ def test_mistakes_in_the_loss_are_one_sentence(outside, command, returned, sente
     assert error.count("\n") == 1
 
 
-def test_the_loss_is_the_packages(outside):
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("options=3", "must have a dataclass as its options, got 3"),
+        ("options=None", "raised TypeError: poly_loss() missing 1 required keyword-only argument: 'epsilon'"),
+    ],
+)
+def test_mistakes_in_the_options_are_one_sentence(outside, command, options, sentence):
+    path = outside / f"{PACKAGE}.py"
+    path.write_text(path.read_text().replace("options=PolyOptions", options))
+    code, _, error = command("train", outside / "fields.yaml", "--out", outside / "run")
+    assert code == 2
+    assert error.splitlines()[-1] == f"error: loss '{PACKAGE}.poly' {sentence}"
+
+
+@pytest.mark.parametrize("args", [{}, {"epsilon": 3.0}])
+def test_the_loss_is_the_packages(outside, args):
     importlib.import_module(PACKAGE)
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 3, 8, 8, generator=generator).requires_grad_()
     labels = torch.randint(0, 3, (2, 8, 8), generator=generator).to(torch.uint8)
     labels[0, :3] = 255
     entropy = F.cross_entropy(logits, labels.long(), ignore_index=255, reduction="none")
-    expected = entropy + 1 - logits.softmax(1).gather(1, labels.long().clamp(max=2)[:, None])[:, 0]
+    likely = logits.softmax(1).gather(1, labels.long().clamp(max=2)[:, None])[:, 0]
+    expected = entropy + args.get("epsilon", 1.0) * (1 - likely)
     means = [loss[label != 255].mean() for loss, label in zip(expected, labels, strict=True)]
-    result = Criterion(LossConfig(f"{PACKAGE}.poly"))(logits, labels)
+    result = Criterion(LossConfig(f"{PACKAGE}.poly", args=args))(logits, labels)
     torch.testing.assert_close(result.loss, torch.stack(means).mean())
+
+
+def test_options_of_a_loss_are_kept_with_the_run(outside, command):
+    """They come from the recipe and the command line, and the run goes on with them."""
+    options = [f"loss.terms={{{PACKAGE}.poly: 1, focal: 0.5}}", "loss.focal_gamma=1", "loss.args.epsilon=1e1"]
+    assert command("train", outside / "fields.yaml", *options[:2], "--out", outside / "run")[0] == 0
+    assert command("train", outside / "fields.yaml", *options, "--out", outside / "other")[0] == 0
+    stored = yaml.safe_load((outside / "other" / "config.yaml").read_text())["loss"]
+    assert (stored["args"], stored["focal_gamma"]) == ({"epsilon": "1e1"}, 1.0)
+    assert metrics(outside / "run")[0]["loss"] < metrics(outside / "other")[0]["loss"]
+    code, _, error = command("train", outside / "fields.yaml", *options[:2], "--out", outside / "other", "--resume")
+    assert code == 2
+    assert "its loss.args is {'epsilon': '1e1'}, the command says {}" in error
 
 
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
         ("loss.name=nowhere.poly", "loss 'nowhere.poly' cannot be imported (ModuleNotFoundError"),
+        ("loss.args.epsilom=2", "unknown key 'loss.args.epsilom'; known are epsilon"),
+        ("loss.args.epsilon=much", "loss.args.epsilon must be a number, got 'much'"),
+        ("loss.args=2", "loss.args must hold settings by name, got 2"),
         (f"loss.name={PACKAGE}.poly_loss", f"loss '{PACKAGE}.poly_loss' must be a losspool.segmentation.losses.Loss"),
         (f"data.name={PACKAGE}.open_fields", "must be a losspool.segmentation.data.DatasetKind, got function"),
         (f"model.name={PACKAGE}.CLASSES", "must be callable with the number of classes, got list"),

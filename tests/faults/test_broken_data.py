@@ -22,6 +22,7 @@ from losspool.segmentation.data.protocol import read_pair
 from losspool.segmentation.prediction.scoring import score
 from losspool.segmentation.training.loader import CropDataset, crop_loader
 from losspool.segmentation.training.sampling import CropSampler, Draw, DrawStream
+from losspool.segmentation.training.state import restored
 from losspool.segmentation.training.trainer import Trainer
 from real_runs import description, outcome
 from runs_for_tests import assert_equal, at_step, checkpoint, metrics, train, write_recipe
@@ -194,9 +195,9 @@ def test_a_run_of_before_the_option_can_be_resumed(recipe, tmp_path, monkeypatch
     window = stored.pop("window")
     stored.pop("skipped")
     stored.pop("averaged")
-    trainer._restore({**stored, "window": window[:-4], "seconds": 0.0, "compute": 0.0})
-    assert torch.equal(trainer.window.values, torch.cat([window[:-4], torch.zeros(4)]))
-    assert trainer.state.skipped == 0
+    state, found = restored(trainer._setup, {**stored, "window": window[:-4], "seconds": 0.0, "compute": 0.0})
+    assert torch.equal(found.values, torch.cat([window[:-4], torch.zeros(4)]))
+    assert state.skipped == 0
 
 
 AUGMENTATION = Augmentation((24, 24))

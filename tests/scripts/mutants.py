@@ -24,7 +24,7 @@ import torch
 
 ROOT = Path(__file__).parents[2]
 SOLVER = "src/losspool/solver"
-FILES = ("optimum.py", "newton.py", "bracketed.py", "sorting.py", "counting.py", "survey.py", "powers.py", "keys.py")
+FILES = ("optimum.py", "newton.py", "bracketed.py", "sorting.py", "counting.py", "survey.py", "powers.py")
 TESTS = ("tests/test_kill.py", "tests/test_search.py", "tests/test_exactness.py::test_losses_a_few_ulps_apart")
 
 # Mutants by hand: what somebody might really get wrong.

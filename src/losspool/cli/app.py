@@ -8,7 +8,7 @@ import sys
 import typer
 
 from losspool.cli import commands, greeting, lab
-from losspool.segmentation.base import UserError, hard_exit, out_of_memory, say
+from losspool.segmentation.base import Interrupted, UserError, hard_exit, out_of_memory, say
 
 
 def _group(help: str, **options: object) -> typer.Typer:
@@ -63,6 +63,8 @@ def main() -> None:
     with hard_exit():
         try:
             app(prog_name="losspool")
+        except Interrupted as stopped:
+            sys.exit(128 + stopped.signal)
         except UserError as error:
             say(f"error: {error}")
             sys.exit(2)

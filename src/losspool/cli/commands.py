@@ -32,14 +32,12 @@ def evaluate(
     confusion: Annotated[bool, typer.Option("--confusion", help="Also print the confusion matrix.")] = False,
     trust: Trusted = None,
 ) -> None:
-    """Score checkpoints of a run on a split: IoU, Dice, precision, recall and boundary IoU, with mean ± std."""
-    from losspool.segmentation.prediction import TrainedRun, changed, evaluate_run, report_evaluation
+    """Score checkpoints of a run on a split: IoU, Dice, precision, recall, and IoU by region; mean ± std."""
+    from losspool.segmentation.prediction import report_evaluation
 
-    opened = TrainedRun.open(run, trust or ())
-    settings = changed(opened.config.evaluate, tiling=tiling, scales=scales, flip=flip)
-    steps = opened.steps(checkpoint)
-    found = evaluate_run(opened, steps, opened.split(split), settings)
-    report_evaluation(opened.folder, found, confusion)
+    report_evaluation(
+        run, checkpoint, split, confusion=confusion, trusted=trust or (), tiling=tiling, scales=scales, flip=flip
+    )
 
 
 def predict(
@@ -62,12 +60,22 @@ def predict(
     trust: Trusted = None,
 ) -> None:
     """Predict images, and with --weights map the loss weights of labelled images."""
-    from losspool.segmentation.prediction import TrainedRun, changed, predict_run
+    from losspool.segmentation.prediction import predict_run
 
-    opened = TrainedRun.open(run, trust or ())
-    settings = changed(opened.config.evaluate, tiling=tiling, scales=scales, flip=flip)
     whole = predict_run(
-        opened, checkpoint, settings, out, formats, source=source, split=split, names=name, weights=weights, ids=ids
+        run,
+        checkpoint,
+        out,
+        formats,
+        source=source,
+        split=split,
+        names=name,
+        weights=weights,
+        ids=ids,
+        trusted=trust or (),
+        tiling=tiling,
+        scales=scales,
+        flip=flip,
     )
     raise typer.Exit(0 if whole else 1)
 
@@ -80,16 +88,9 @@ def export(
     trust: Trusted = None,
 ) -> None:
     """Export the network to ONNX or torch.export, and check the file against the network."""
-    from losspool.segmentation.base import plain
-    from losspool.segmentation.prediction import RESIZE, TrainedRun, export_run, parse_size
+    from losspool.segmentation.prediction import report_export
 
-    trained = TrainedRun.open(run, trust or ()).load_one(checkpoint)
-    difference = export_run(trained, path, None if size is None else parse_size(size))
-    print(plain(f"{path}: uint8 images (B, H, W, 3) to logits (B, {len(trained.classes)}, H, W)"))
-    print(f"Largest difference from the network: {difference:.3g}")
-    if trained.config.data.zoom != 1:
-        zoom = f"{trained.config.data.zoom:g} times their size"
-        print(f"The network was trained on images at {zoom}: resize yours too, with {RESIZE}.")
+    report_export(run, checkpoint, path, size, trust or ())
 
 
 def train(
@@ -102,35 +103,9 @@ def train(
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default: all cores).")] = None,
 ) -> None:
     """Train a network."""
-    import torch
+    from losspool.segmentation.training import train_run
 
-    from losspool.segmentation.base import Interrupted, say
-    from losspool.segmentation.config import load_config
-    from losspool.segmentation.runs import run_name
-    from losspool.segmentation.training import Trainer
-
-    config = load_config(recipe, overrides or [])
-    folder = out or Path("runs") / run_name(config)
-    earlier = Path("runs") / f"{config.recipe}-{config.method}-{config.seed}"  # its name in version 0.1
-    if out is None and resume and not folder.exists() and earlier.exists():
-        folder = earlier
-    if threads is not None:
-        torch.set_num_threads(threads)
-    trainer = Trainer(config, folder, resume=resume)
-    try:
-        trainer.run()
-    except Interrupted as stopped:
-        if trainer.main:
-            several = trainer.fabric.world_size > 1
-            start = ["torchrun", "…", "-m", "losspool"] if several else ["losspool"]  # torchrun's options are unknown
-            more = ["--threads", threads] if threads is not None else []
-            words = [
-                shlex.quote(str(word)) for word in (recipe, *(overrides or []), "--out", folder, "--resume", *more)
-            ]
-            say(f"stopped at step {trainer.state.step}; resume with: {' '.join([*start, 'train', *words])}")
-        raise typer.Exit(128 + stopped.signal) from None
-    if trainer.main:
-        say(f"finished: {folder}")
+    train_run(recipe, overrides or [], out, resume=resume, threads=threads)
 
 
 def config(

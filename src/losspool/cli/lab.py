@@ -80,9 +80,9 @@ def _run_grid(grid: str, overrides: list[str], **settings: Any) -> None:
 
     try:
         succeeded = run_grid(grid, overrides, **settings)
-    except Interrupted as stopped:
+    except Interrupted:
         say("stopped; run the same command again to resume")
-        raise typer.Exit(128 + stopped.signal) from None
+        raise
     raise typer.Exit(0 if succeeded else 1)
 
 

@@ -22,16 +22,16 @@ from torch import Tensor
 from losspool import kernels
 from losspool.ops.first_order import first_order
 from losspool.ops.logits import CoarseLogits, FullLogits, Part, Place, interpolated, working_dtype
+from losspool.ops.pixel_losses import (
+    PixelLoss,
+    gradient_shares,
+    pixel_losses,
+    void_and_indices,
+    void_and_indices_unseen,
+)
 from losspool.ops.pooling import Pooled, Setting, combine, pool, pooled_losses
 from losspool.solver import host
 from losspool.solver.threads import spread
-
-
-class PixelLoss(NamedTuple):
-    """The options of the per-pixel loss, named as in ``F.cross_entropy``."""
-
-    ignore_index: int
-    label_smoothing: float
 
 
 class Enlargement(NamedTuple):
@@ -151,7 +151,7 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
                     spot = place[:2]
                     labels = target[spot].long()
                     factors = weights[spot] * (scale if scale.shape[0] == 1 else scale[place.images])
-                    hard, soft, total = _shares(factors, labels, class_weight, pixel=pixel, classes=classes)
+                    hard, soft, total = gradient_shares(factors, labels, class_weight, pixel=pixel, classes=classes)
                     if exponentials is None:
                         block, memory = source.read(place, buffer, part)
                         gradient = torch.sub(block, block.amax(1, keepdim=True), out=memory).exp_()
@@ -188,8 +188,8 @@ class _FusedCrossEntropy(torch.autograd.Function):
     ) -> Result:
         block = logits.to(working_dtype(logits))
         peak = block.amax(1)
-        void, indices = _void_and_indices_unseen(target, pixel, block.shape[1])
-        losses, sums = _pixel_losses(block, peak, indices, class_weight, pixel)
+        void, indices = void_and_indices_unseen(target, pixel, block.shape[1])
+        losses, sums = pixel_losses(block, peak, indices, class_weight, pixel)
         losses = torch.where(void, -1.0, losses)
         pooled = pool(losses if setting.per_image else losses.view(1, -1), setting)
         loss, factor = combine(pooled, setting)
@@ -206,7 +206,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
         block = logits.to(weights.dtype)
         scale = (grad.to(factor.dtype) * factor).to(weights.dtype).unsqueeze(1)
         factors = weights.view(scale.shape[0], -1) * scale
-        hard, soft, total = _shares(
+        hard, soft, total = gradient_shares(
             factors.view(target.shape), target, class_weight, pixel=ctx.pixel, classes=block.shape[1]
         )
         # Compare labels and classes as floats: unlike a scatter or an int64 comparison, this vectorises.
@@ -254,7 +254,7 @@ def _read_losses(
     kept = None if exponentials is None else Part(exponentials)
     prediction = torch.empty_like(target, dtype=torch.int64) if predict else None
     look = host.host_may_look(target)
-    divide = _void_and_indices if look else _void_and_indices_unseen
+    divide = void_and_indices if look else void_and_indices_unseen
 
     def start() -> Callable[[list[Place]], bool]:
         buffer = source.buffer()
@@ -270,7 +270,7 @@ def _read_losses(
                     peak, prediction[spot] = block.max(1)  # several times faster than argmax
                 labels = target[spot].long()
                 void, indices = divide(labels, pixel, block.shape[1])
-                found, total = _pixel_losses(block, peak, indices, class_weight, pixel, memory)
+                found, total = pixel_losses(block, peak, indices, class_weight, pixel, memory)
                 finite = look and math.isfinite(float(found.sum()))
                 if void is not None and finite:
                     found.mul_(1.0 - void).sub_(void)
@@ -290,67 +290,3 @@ def _read_losses(
 
 def _source(logits: Tensor, enlargement: Enlargement | None) -> FullLogits | CoarseLogits:
     return FullLogits(logits) if enlargement is None else CoarseLogits(logits, *enlargement)
-
-
-def _void_and_indices(labels: Tensor, pixel: PixelLoss, classes: int) -> tuple[Tensor | None, Tensor]:
-    """Return 1 where a pixel is void and 0 elsewhere, None if none is, and a class for every pixel."""
-    # As floats: quicker than a boolean mask.
-    void = torch.eq(labels, pixel.ignore_index, out=torch.empty_like(labels, dtype=torch.float32))
-    number = float(void.sum())
-    indices = labels.clamp(0, classes - 1)
-    expected = 0.0 if 0 <= pixel.ignore_index < classes else number
-    if float(torch.ne(labels, indices, out=torch.empty_like(void)).sum()) != expected:
-        raise IndexError("a label is neither a class nor void")
-    return void if number else None, indices
-
-
-def _void_and_indices_unseen(labels: Tensor, pixel: PixelLoss, classes: int) -> tuple[Tensor, Tensor]:
-    """The same where the host must not look, and labels are checked elsewhere."""
-    return labels == pixel.ignore_index, labels.clamp(0, classes - 1)
-
-
-def _pixel_losses(
-    block: Tensor,
-    peak: Tensor,
-    indices: Tensor,
-    class_weight: Tensor | None,
-    pixel: PixelLoss,
-    memory: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Map logits (b, C, n), the largest of each pixel and its class, (b, n), to losses and Σ exp(logit - peak)."""
-    weight = None if class_weight is None else class_weight.to(block.dtype)
-    below = torch.sub(block, peak.unsqueeze(1), out=memory)  # at most 0
-    picked = below.gather(1, indices.unsqueeze(1)).squeeze(1)
-    smoothing = pixel.label_smoothing
-    if smoothing > 0:
-        spread_out = below.sum(1) if weight is None else (below * weight.view(1, -1, 1)).sum(1)
-    exponentials = (below.exp_() if memory is not None else below.exp()).sum(1)
-    log_sum = exponentials.log()
-    losses = log_sum - picked
-    if weight is not None:
-        losses = losses * weight[indices]
-    if smoothing > 0:
-        every = log_sum * (block.shape[1] if weight is None else weight.sum())
-        losses = (1.0 - smoothing) * losses + (smoothing / block.shape[1]) * (every - spread_out)
-    return losses, exponentials
-
-
-def _shares(
-    factors: Tensor, labels: Tensor, class_weight: Tensor | None, *, pixel: PixelLoss, classes: int
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Return the per-pixel coefficients (hard, soft, total) of the gradient Σ factors·∂ℓ.
-
-    Let a be the factor, ε the smoothing and c the class weights. Then a·∂ℓ/∂logits is
-    total·softmax - hard·onehot(y) - soft, where hard = a·(1-ε)·c_y has shape (b, 1, n),
-    soft = a·ε·c/C has shape (b, C, n) (None without smoothing), and total = hard + Σ soft.
-    """
-    factors = factors.unsqueeze(1)
-    hard = factors if pixel.label_smoothing == 0 else (1.0 - pixel.label_smoothing) * factors
-    if class_weight is not None:
-        class_weight = class_weight.to(factors.dtype)
-        hard = hard * class_weight[labels.clamp(0, classes - 1)].unsqueeze(1)
-    if pixel.label_smoothing == 0:
-        return hard, None, hard
-    shares = factors.new_ones(classes) if class_weight is None else class_weight
-    soft = factors * (shares * (pixel.label_smoothing / classes)).view(1, -1, 1)
-    return hard, soft, hard + soft.sum(1, keepdim=True)

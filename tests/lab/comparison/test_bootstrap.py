@@ -9,7 +9,7 @@ from scipy import stats
 
 from lab_runs import CLASSES, IMAGES, lab_config, statistics_of, write_lab, write_lab_evaluation, write_lab_run
 from losspool.lab.comparison import bootstrap, compare, find_runs
-from losspool.lab.comparison.bootstrap import Interval, image_intervals, sequences, strata, tail_share
+from losspool.lab.comparison.bootstrap import Interval, image_intervals, joint_interval, sequences, strata, tail_share
 from losspool.lab.comparison.runs import ImageCounts
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.schema import DataConfig
@@ -333,3 +333,52 @@ def test_damaged_counts_are_named(tmp_path, lines):
     changed(root, lambda entry: entry.update(per_image=lines))
     with pytest.raises(UserError, match=r"lmp-s1/evaluation-test-none-60.json: the counts per image of step 60"):
         compare(find_runs([root]), source="test")
+
+
+def test_the_joint_interval_is_students_where_only_seeds_or_only_images_vary():
+    gains = np.array([0.01, 0.03, 0.02, 0.05])
+    still = np.full(1000, gains.mean())
+    found, expected = joint_interval(gains, still, [20], 0.95), stats.ttest_1samp(gains, 0).confidence_interval()
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    images = np.random.default_rng(0).normal(0.02, 0.01, 12)
+    draws = np.random.default_rng(1).choice(images, (100_000, 12)).mean(1)
+    found, expected = joint_interval(np.full(3, images.mean()), draws, [12], 0.95), stats.ttest_1samp(images, 0)
+    ends = expected.confidence_interval()
+    assert (found.low, found.high) == pytest.approx((ends.low, ends.high), rel=0.01, abs=2e-4)
+    assert joint_interval(gains[:1], still, [20], 0.95) is None
+    assert joint_interval(np.full(3, 0.5), np.full(9, 0.5), [20], 0.95) == Interval(0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "of_seeds", "of_images"), [(3, 1, 1), (5, 1, 1), (5, 1, 0.2), (3, 0.2, 1), (2, 1, 1)]
+)
+def test_the_joint_interval_covers_the_truth(seeds, of_seeds, of_images):
+    """Gains vary from seed to seed and from image to image; the truth is 0. Images alone cover too little."""
+    random, images, draws = np.random.default_rng([seeds, int(10 * of_seeds)]), 20, 400
+    cases, covered, narrow = 1000, 0, 0
+    picked = random.integers(images, size=(draws, images))
+    for _ in range(cases):
+        gains = of_seeds * random.normal(0, 1, (seeds, 1)) + of_images * random.normal(0, images**0.5, images)
+        resampled = gains.mean(0)[picked].mean(1)
+        found = joint_interval(gains.mean(1), resampled, [images], 0.95)
+        covered += found.low <= 0 <= found.high
+        low, high = np.quantile(resampled, [0.025, 0.975])
+        narrow += low <= 0 <= high
+    assert 0.93 * cases <= covered <= 0.995 * cases
+    assert narrow < 0.93 * cases
+
+
+def test_the_joint_interval_of_runs_is_of_their_gains_and_resamples():
+    sides = [
+        [[made_up(numbered(120), seed=seed, right=right)] for seed in seeds]
+        for right, seeds in ((0.6, (1, 2, 3)), (0.5, (4, 5, 6)))
+    ]
+    found = image_intervals(*sides, 0.95)
+    gains = [
+        plain_scores(ours.counts, range(120))[1] - plain_scores(theirs.counts, range(120))[1]
+        for (ours,), (theirs,) in zip(*sides, strict=True)
+    ]
+    middle, seeds = np.mean(gains), stats.ttest_1samp(gains, 0).confidence_interval()
+    assert (found.joint.low + found.joint.high) / 2 == pytest.approx(middle)
+    assert found.joint.high - found.joint.low > 0.5 * (found.miou.high - found.miou.low)
+    assert found.joint.high - middle < (seeds.high - middle) + (found.miou.high - middle)

@@ -27,7 +27,7 @@ def test_what_may_be_claimed(tmp_path):
         ]
         assert (min(ends) > 0 or max(ends) < 0) == decided
     assert table.notes[-1] == (
-        "Against base, by both intervals (95 %, uncorrected). "
+        "Against base, by all three intervals (95 %, uncorrected). "
         "Better: lmp. Worse: focal. Undecided: base_plus. Without the intervals: bootstrapping."
     )
     claim = tables(tmp_path, "methods")["methods"].notes[-1]

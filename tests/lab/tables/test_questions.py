@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from scipy import stats
 
 from lab_runs import CLASSES, LOOKS, PIXELS, lab_config, statistics_of, write_lab, write_lab_run
 from lab_tables import rows, tables
@@ -45,6 +46,22 @@ def test_the_answer_without_a_shared_seed_or_another_variant(tmp_path):
     assert answer(statistics_of(tmp_path)) == alone
     write_lab_run(tmp_path / "base-s1", lab_config("base", 1), previews=False)
     assert "they share no seed" in answer(statistics_of(tmp_path))
+
+
+def test_tests_are_paired_and_corrected_together(tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(0, 1, 2), previews=False)
+    for seed in (0, 1, 2):
+        write_lab_run(root / f"focal-s{seed}", lab_config("focal", seed), level=0.3, previews=False)
+    table = tables(root, "tests")["tests"]
+    found = rows(table)
+    by_method = {name: [score(root / f"{name}-s{seed}") for seed in (0, 1, 2)] for name in ("base", "lmp", "focal")}
+    p_values = {name: stats.ttest_rel(by_method[name], by_method["base"]).pvalue for name in ("lmp", "focal")}
+    smaller = min(p_values, key=p_values.get)
+    for name, p_value in p_values.items():
+        corrected = 2 * p_values[smaller] if name == smaller else max(2 * p_values[smaller], p_value)
+        assert float(found[name]["p"]) == pytest.approx(p_value)
+        assert float(found[name]["p, corrected"]) == pytest.approx(min(corrected, 1))
+    assert "2 tests, corrected by Holm's method" in " ".join(table.notes)
 
 
 def test_worst(root):

@@ -10,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.config import DataConfig
 from losspool.segmentation.data.protocol import IGNORE, Dataset
 from losspool.segmentation.data.streets import CLASSES, LOOKS, SPLITS, Streets, canvas, classes, compose, dataset, scene
 
@@ -41,6 +43,45 @@ def digest(seed, split, index, size=SMALL):
 @pytest.fixture(scope="module")
 def many():
     return [scene(0, "train", index, (256, 256)) for index in range(SCENES)]
+
+
+# Label noise
+
+
+def test_noise_gives_whole_blobs_another_class_and_changes_nothing_else():
+    size, share = (128, 128), 0.3
+    clean, noisy = (Streets("train", count=40, size=size, noise=noise) for noise in (0.0, share))
+    blobs = wrong = 0
+    for index in range(len(clean)):
+        before, after = clean.label(index), noisy.label(index)
+        assert np.array_equal(np.asarray(clean.image(index)), np.asarray(noisy.image(index)))
+        assert np.array_equal(clean.looks(index), noisy.looks(index))
+        assert np.array_equal(before == IGNORE, after == IGNORE)
+        for number in range(len(CLASSES)):
+            regions, count = ndimage.label(before == number)
+            blobs += count
+            for region in range(1, count + 1):
+                found = np.unique(after[regions == region])
+                assert len(found) == 1
+                assert found[0] < len(CLASSES)
+                wrong += found[0] != number
+    assert abs(wrong / blobs - share) < 4 * np.sqrt(share * (1 - share) / blobs)
+    assert noisy.fingerprint() != clean.fingerprint() == Streets("train", count=40, size=size).fingerprint()
+    again = Streets("train", count=3, size=size, noise=share)
+    assert np.array_equal(again.label(2), noisy.label(2))
+
+
+@pytest.mark.parametrize("noise", [-0.1, 1.5, float("nan")])
+def test_noise_is_a_share(noise):
+    with pytest.raises(UserError, match=f"noise of streets must be from 0 to 1, not {noise!r}"):
+        Streets("train", noise=noise)
+
+
+def test_only_the_training_split_of_a_recipe_is_noisy():
+    data = DataConfig(name="streets", streets_noise=0.5, streets_size=SMALL)
+    clean = DataConfig(name="streets", streets_size=SMALL)
+    same = {split: data.open(split).fingerprint() == clean.open(split).fingerprint() for split in SPLITS}
+    assert same == {"train": False, "val": True, "test": True}
 
 
 # The same scenes for everybody

@@ -156,6 +156,8 @@ def test_regions_cannot_span_processes(name):
         (["loss.terms={lmp: 0}"], "loss.terms.lmp must be greater than 0, got 0"),
         (["loss.terms={lmp: much}"], "loss.terms.lmp must be a number, got 'much'"),
         (["loss.terms=[lmp]"], "loss.terms must hold settings by name, got ['lmp']"),
+        (["loss.args.gamma=1"], "loss.args are for losses of other packages, got {'gamma': 1} for lmp;"),
+        (["loss.focal_gama=1"], "unknown key 'loss.focal_gama'; did you mean 'loss.focal_gamma'?"),
         (["loss.min_kept=0"], "loss.min_kept must be at least 1 pixel, got 0"),
         (["loss.min_kept=-5"], "loss.min_kept must be at least 1 pixel, got -5"),
         (["loss.min_kept=2.5"], "loss.min_kept must be more than 0 and at most 100%, got 2.5"),

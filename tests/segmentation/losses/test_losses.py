@@ -1,6 +1,7 @@
 """Every loss against its definition, written out with plain torch."""
 
 import math
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 
 from loss_batches import index_of, small_index
 from losspool import reference
+from losspool.segmentation.base import UserError
 from losspool.segmentation.losses import LOSSES, Criterion, LossConfig
 
 CLASSES = 5
@@ -23,6 +25,24 @@ def batch():
     labels[1, :, -3:] = 255
     full = F.interpolate(logits, (19, 23), mode="bilinear", align_corners=False)
     return logits, labels, full
+
+
+@pytest.mark.parametrize("options", [loss.options for loss in LOSSES.values() if loss.options is not None])
+def test_options_of_the_table_are_settings(options):
+    stated = {each.name: getattr(options(), each.name) for each in fields(options)}
+    assert LossConfig(**stated) == LossConfig()
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "stated"),
+    [("focal", "pixel_loss", {"focal_gamma": 0.5}), ("ohem", "keep_hard", {"ohem_threshold": 0.3, "min_kept": "7%"})],
+)
+def test_a_loss_gets_its_options_and_no_others(name, function, stated, monkeypatch):
+    seen, real = [], getattr(LOSSES[name], function)
+    noting = {function: lambda *given, **options: seen.append(options) or real(*given, **options)}
+    monkeypatch.setitem(LOSSES, name, replace(LOSSES[name], **noting))
+    Criterion(LossConfig(name, **stated))(torch.zeros(1, 2, 4, 4), torch.zeros(1, 4, 4, dtype=torch.uint8))
+    assert seen == [stated]
 
 
 def entropies(full, labels):
@@ -46,6 +66,29 @@ def test_cross_entropy(batch):
     check(result, per_image_mean(entropies(full, labels), labels), logits)
     assert torch.equal(result.prediction, full.argmax(1))
     torch.testing.assert_close(result.weights.sum(), torch.tensor(2.0))
+
+
+@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.region_loss is None])
+def test_trimmed_pixels_are_as_if_void(batch, name):
+    """A tenth of each image's valid pixels: those with the largest losses as they are pooled."""
+    logits, labels, _ = batch
+    index, seeds = index_of(CLASSES), [1, 2]
+    settings, trimmed = LossConfig(name, min_kept=50), LossConfig(name, min_kept=50, trim=0.1)
+    result = Criterion(trimmed, index)(logits, labels, seeds)
+    plain = Criterion(settings, index)(logits, labels, seeds)
+    assert result.loss < plain.loss
+    left_out = (result.weights == 0) & (plain.weights > 0)
+    assert left_out.sum() == result.stats.trimmed.sum() > 0
+    if name in ("ohem", "random_pixels"):  # they would select other pixels in place of the trimmed ones
+        return
+    again = Criterion(settings, index)(logits, torch.where(left_out, 255, labels), seeds)
+    check(result, again.loss, logits)
+
+
+@pytest.mark.parametrize("name", ["dice", "lovasz"])
+def test_a_loss_of_regions_has_no_pixels_to_trim(name):
+    with pytest.raises(UserError, match=f"loss '{name}' has no loss per pixel to trim; set loss.trim to 0, not 0.1"):
+        Criterion(LossConfig(name, trim=0.1))
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if not name.endswith("frequency")])

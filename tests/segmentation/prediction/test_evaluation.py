@@ -196,18 +196,19 @@ def test_the_table_and_the_file(tmp_path, command):
             .load(step)
             .predictor(EvaluateConfig("efficient", flip=True))
         )
-        expected = score(predict, dataset, range(3), nothing, boundary=True)
+        expected = score(predict, dataset, range(3), nothing, regions=True)
         assert entry["metrics"] == expected.metrics()
         assert entry["step"] == step
         assert entry["confusion"] == expected.matrix.tolist()
         assert entry["iou"] == expected.summary()["iou"]
         for name, line in zip(dataset.names, entry["per_image"], strict=True):
-            counts = [*expected.per_image[name].tolist(), *expected.boundaries[name].tolist()]
-            kinds = ("hits", "labelled", "predicted")
-            assert line == {
-                "image": name,
-                **dict(zip((*kinds, *(f"boundary_{kind}" for kind in kinds)), counts, strict=True)),
-            }
+            counts = expected.per_image[name].tolist()
+            for region in ("boundary", "interior"):
+                counts += expected.regions[region][name].tolist()
+            keys = [
+                f"{part}{kind}" for part in ("", "boundary_", "interior_") for kind in ("hits", "labelled", "predicted")
+            ]
+            assert line == {"image": name, **dict(zip(keys, counts, strict=True))}
             assert json.dumps(line) in (text.removesuffix(",") for text in path.read_text().splitlines())
         mious.append(expected.summary()["miou"])
     assert stored["mean"]["miou"] == pytest.approx(np.mean(mious))

@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from losspool.segmentation.prediction.boundary import boundary_counts
 from losspool.segmentation.prediction.metrics import (
     class_counts,
     class_metrics,
@@ -17,6 +16,7 @@ from losspool.segmentation.prediction.metrics import (
     mean_iou,
     shares_of_labels,
 )
+from losspool.segmentation.prediction.regions import MARGIN, boundary_counts, interior_counts
 
 
 @settings(max_examples=60, deadline=None)
@@ -162,3 +162,17 @@ def test_a_perfect_prediction_has_a_boundary_iou_of_one():
     hits, labelled, predicted = boundary_counts(np.where(labels == 255, 0, labels).astype(np.uint8), labels, 2)
     assert hits.tolist() == labelled.tolist() == predicted.tolist()
     assert (hits < [(labels == each).sum() for each in (0, 1)]).all()
+
+
+def test_interior_counts_are_of_pixels_away_from_every_outline_of_the_label():
+    """Each class eroded by itself; the prediction's own outlines do not matter."""
+    random = np.random.default_rng(0)
+    labels = np.kron(random.integers(0, CLASSES, (4, 5)), np.ones((12, 12))).astype(np.uint8)
+    labels[20:24, :30] = 255
+    guesses = random.integers(0, CLASSES, labels.shape).astype(np.uint8)
+    inside = np.logical_or.reduce([eroded(labels == each, MARGIN) for each in range(CLASSES)])
+    found = interior_counts(guesses, labels, CLASSES)
+    for each in range(CLASSES):
+        truth, guess = (labels == each) & inside, (guesses == each) & inside
+        assert found[:, each].tolist() == [(truth & guess).sum(), truth.sum(), guess.sum()]
+    assert found.sum() > 0

@@ -24,7 +24,7 @@ from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.base.process import Interrupt, Interrupted
 from losspool.segmentation.config.recipes import load_config
 from losspool.segmentation.runs.checkpoints import steps_in
-from losspool.segmentation.training import device, trainer, unread
+from losspool.segmentation.training import step_stats, trainer
 from losspool.segmentation.training.loader import training_batches
 from losspool.segmentation.training.step_stats import StepStats
 from losspool.segmentation.training.trainer import Trainer
@@ -73,7 +73,7 @@ def events(monkeypatch):
 @pytest.fixture
 def ahead(monkeypatch, events):
     """Have the trainer read values as on an accelerator. The loss is computed as on the CPU, to the bit."""
-    monkeypatch.setattr(device, "host_waits", lambda device: True)
+    monkeypatch.setattr(step_stats, "host_waits", lambda device: True)
     monkeypatch.setattr(trainer, "host_waits", lambda device: True)
     return events
 
@@ -204,7 +204,7 @@ def test_nothing_is_read_between_two_log_lines(recipe, tmp_path, monkeypatch, ah
     """With values this time, and with the loss of accelerators. The metrics are the CPU's, up to rounding."""
     options = ("train.log_every=6", "sampling.lag=32", "train.steps=18", "train.checkpoint_every=18")
     with monkeypatch.context() as patch:
-        patch.setattr(device, "host_waits", lambda device: False)
+        patch.setattr(step_stats, "host_waits", lambda device: False)
         patch.setattr(trainer, "host_waits", lambda device: False)
         train(recipe, tmp_path / "cpu", *options)
     real, steps = Trainer._step, []
@@ -235,7 +235,7 @@ def test_when_values_are_read_changes_no_bit(recipe, tmp_path, monkeypatch, even
     options = (f"train.log_every={log_every}", "train.lr=0.2", "sampling.mix=1.0", *options)
     options += ("train.steps=25", "train.validate_every=25", "train.checkpoint_every=25")
     train(recipe, tmp_path / "cpu", *options)
-    monkeypatch.setattr(device, "host_waits", lambda device: True)
+    monkeypatch.setattr(step_stats, "host_waits", lambda device: True)
     monkeypatch.setattr(trainer, "host_waits", lambda device: True)
     train(recipe, tmp_path / "ahead", *options)
     assert metrics(tmp_path / "ahead") == metrics(tmp_path / "cpu")
@@ -254,8 +254,8 @@ def test_the_sampler_reads_copies_that_were_made_in_the_meantime(recipe, tmp_pat
 
 def test_few_steps_stay_on_the_device_until_the_log_line(recipe, tmp_path, monkeypatch, ahead):
     """Without any copy before it."""
-    copies = []
-    monkeypatch.setattr(unread, "HostCopy", lambda values: copies.append(len(values)) or device.HostCopy(values))
+    copies, real = [], step_stats.HostCopy
+    monkeypatch.setattr(step_stats, "HostCopy", lambda values: copies.append(len(values)) or real(values))
     train(recipe, tmp_path / "run", "sampling.lag=32", "train.checkpoint_every=12", "train.validate_every=12")
     assert copies == [4, 4, 4]
 
@@ -282,7 +282,7 @@ def test_a_loss_that_is_not_finite_is_found_later_with_the_same_words(recipe, tm
     texts = {}
     for name in ("cpu", "ahead"):
         with monkeypatch.context() as patch:
-            for module in (device, trainer):
+            for module in (step_stats, trainer):
                 patch.setattr(module, "host_waits", lambda device, waits=name == "ahead": waits)
             poison(patch, 7)
             with pytest.raises(UserError) as caught:
@@ -355,7 +355,7 @@ def test_a_copy_to_the_host_starts_without_waiting(ahead):
     ahead.step = 1
     values = torch.rand(3)
     with Copies():
-        copy = device.HostCopy(values)
+        copy = step_stats.HostCopy(values)
     assert copies == [(True,)]  # non_blocking
     assert ahead.waits == []
     expected = values.clone()
@@ -366,10 +366,10 @@ def test_a_copy_to_the_host_starts_without_waiting(ahead):
 
 
 def test_a_step_that_raises_an_error_is_read_again():
-    queue = unread.UnreadSteps(age=9)
+    queue = step_stats.UnreadSteps(age=9)
     for number in (1, 2, 3):
         stats = StepStats(torch.full((7 + 3 + 9 + 4,), float(number), dtype=torch.float64), 3)
-        queue.add(unread.Step(number, stats, stats, [], []))
+        queue.add(step_stats.Step(number, stats, stats, [], []))
     seen = []
 
     def read(until):

@@ -12,7 +12,7 @@ from losspool.segmentation.config import TrainConfig, load_config
 from losspool.segmentation.runs import checkpoint_path
 from losspool.segmentation.training import Trainer
 from losspool.segmentation.training.loader import stack
-from losspool.segmentation.training.micro_batches import MicroBatches, image_factors
+from losspool.segmentation.training.micro_batches import MicroBatches
 from losspool.segmentation.training.sampling import Draw
 from real_runs import Processes, description, outcome
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
@@ -91,9 +91,12 @@ def test_and_so_does_a_change_in_the_middle(before, after, runs, tmp_path, launc
 def test_the_mean_is_over_all_images_that_have_a_valid_pixel():
     losses = np.array([0.5, 2.0, 3.0])  # two images, one, and none
     means = [losses[:2].mean(), losses[2], 0.0]
-    assert np.mean(np.multiply(means, image_factors([2, 1, 0], None))) == pytest.approx(losses.mean())
-    assert image_factors([3, 3, 3], None) == [1.0, 1.0, 1.0]  # nothing changes, to the bit
-    assert image_factors([0], None) == [1.0]
+    split = MicroBatches(size=3, number=3, processes=1)
+    factors = split.loss_factors([2, 1, 0], "image", None)
+    assert np.mean(np.multiply(means, factors)) == pytest.approx(losses.mean())
+    assert split.loss_factors([3, 3, 3], "image", None) == [1.0, 1.0, 1.0]  # nothing changes, to the bit
+    assert split.loss_factors([0], "image", None) == [1.0]
+    assert split.loss_factors([2, 1, 0], "batch", None) == [1.0, 1.0, 1.0]
 
 
 def test_a_batch_counts_its_crops_that_have_a_valid_pixel():

@@ -12,9 +12,8 @@ from torch import nn
 from losspool.segmentation.config import TrainConfig, load_config
 from losspool.segmentation.prediction import TrainedRun, evaluate_run
 from losspool.segmentation.training import Trainer
-from losspool.segmentation.training.averaging import AveragedWeights
 from losspool.segmentation.training.loader import training_batches
-from losspool.segmentation.training.optimization import clip_gradients, set_rates
+from losspool.segmentation.training.optimization import AveragedWeights, clip_gradients, set_rates
 from losspool.segmentation.training.step_stats import StepStats
 from losspool.segmentation.training.validation import Validation
 from runs_for_tests import assert_equal, at_step, checkpoint, metrics, train, write_recipe

@@ -15,6 +15,10 @@ n - 1, and the variance itself is uncertain, which Student's t accounts for. Qua
 (T. Hesterberg, What teachers should know about the bootstrap, The American Statistician 69, 2015: the expanded
 percentile interval). A class that a resample neither labels nor predicts is left out of its mean IoU, as
 :func:`losspool.segmentation.prediction.mean_of_present` does.
+
+The joint interval covers retraining as well. Its variance is that of the gains over seeds plus that over resampled
+images. Quantiles of a nested bootstrap would not do: the mean of three or five seeds drawn with replacement is never
+far from their mean. So the ends are Student's, with the degrees of freedom of two variances (Satterthwaite, 1946).
 """
 
 from __future__ import annotations
@@ -52,6 +56,8 @@ class ImageIntervals:
     """Intervals of a gain in mIoU, and in the IoU of each class."""
 
     miou: Interval
+    joint: Interval | None
+    """Of the gain in mIoU, over seeds and images together; None with fewer than two seeds."""
     classes: tuple[Interval | None, ...]
     """None for a class that no resample has a score of under both methods."""
     images: int
@@ -126,7 +132,40 @@ def image_intervals(
     classes = tuple(_interval(gain, tail) for gain in _mean(np.stack(class_gains), 0).T)
     if miou is None:
         return "no resample has a labelled pixel"
-    return ImageIntervals(miou, classes, len(first.names), len(blocks), kind)
+    observed = [_gain_on_all(our, their) for our, their in zip(ours, theirs, strict=True)]
+    joint = joint_interval(np.array(observed), np.mean(gains, axis=0), sizes, confidence)
+    return ImageIntervals(miou, joint, classes, len(first.names), len(blocks), kind)
+
+
+def joint_interval(observed: Floats, resampled: Floats, sizes: Sequence[int], confidence: float) -> Interval | None:
+    """The interval of a mean gain over seeds and images, or None with fewer than two seeds.
+
+    Args:
+        observed: (S,), the gain of each seed on all images.
+        resampled: (R,), the mean gain over seeds on each resample of the images.
+        sizes: numbers of blocks by stratum, see :func:`tail_share`.
+    """
+    seeds, mean = len(observed), float(observed.mean())
+    if seeds < 2:
+        return None
+    varied = [size for size in sizes if size > 1]
+    blocks, free = sum(varied), sum(varied) - len(varied)
+    of_seeds = float(observed.var(ddof=1)) / seeds
+    of_images = float(resampled[~np.isnan(resampled)].var()) * blocks / free  # a resample's variance divides by n
+    variance = of_seeds + of_images
+    if not variance:
+        return Interval(mean, mean)
+    freedom = variance**2 / (of_seeds**2 / (seeds - 1) + of_images**2 / free)
+    reach = float(student.ppf((1 + confidence) / 2, freedom)) * math.sqrt(variance)
+    return Interval(mean - reach, mean + reach)
+
+
+def _gain_on_all(ours: Sequence[ImageCounts], theirs: Sequence[ImageCounts]) -> float:
+    """The gain in mIoU of one seed, mean over its checkpoints."""
+    scores = [
+        [_mean(iou_of_counts(each.counts.sum(0).astype(np.float64)), -1) for each in run] for run in (ours, theirs)
+    ]
+    return float(np.mean(scores[0]) - np.mean(scores[1]))
 
 
 def _plural(count: int, kind: str) -> str:

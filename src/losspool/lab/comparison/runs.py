@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from losspool.segmentation.base import UserError, read_json, say
 from losspool.segmentation.config import Config, load_config
 from losspool.segmentation.data import ClassInfo
-from losspool.segmentation.prediction import BOUNDARY_COUNTS, COUNTS, iou_of_counts, mean_of_present
+from losspool.segmentation.prediction import COUNTS, REGION_COUNTS, iou_of_counts, mean_of_present
 from losspool.segmentation.runs import RunFolder, read_metrics
 
 VALIDATION = "validation"
@@ -34,8 +34,8 @@ class ImageCounts:
     names: tuple[str, ...]
     counts: NDArray[np.int64]
     """(N, 3, C): hits, labelled pixels and predicted pixels of each class."""
-    boundary: NDArray[np.int64] | None = None
-    """The same near outlines; None in evaluations of earlier versions."""
+    regions: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    """The same near outlines and inside, by region; evaluations of earlier versions lack some."""
     groups: tuple[str, ...] | None = None
     """The group of each image, if the data have groups."""
     video: bool = False
@@ -46,28 +46,28 @@ class ImageCounts:
         """Parse an evaluation's ``per_image``. Raises a ValueError unless it holds counts of ``classes`` classes."""
         try:
             names = tuple(line["image"] for line in lines)
-            near = BOUNDARY_COUNTS[0] in lines[0]
             counts = _counts(lines, COUNTS, classes)
-            boundary = _counts(lines, BOUNDARY_COUNTS, classes) if near else None
+            there = {region: keys for region, keys in REGION_COUNTS.items() if keys[0] in lines[0]}
+            regions = {region: _counts(lines, keys, classes) for region, keys in there.items()}
             groups = tuple(str(line["group"]) for line in lines) if "group" in lines[0] else None
         except (TypeError, KeyError, IndexError) as error:
             raise ValueError(f"not counts of images: {error!r}") from None
         if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
             raise ValueError("not counts of images with distinct names")
-        return cls(names, counts, boundary, groups, video)
+        return cls(names, counts, regions, groups, video)
 
     def only(self, pattern: str) -> ImageCounts:
         """Keep the images whose names match a pattern such as ``Seq05VD*``."""
         places = [place for place, name in enumerate(self.names) if fnmatchcase(name, pattern)]
-        boundary = None if self.boundary is None else self.boundary[places]
+        regions = {region: counts[places] for region, counts in self.regions.items()}
         groups = None if self.groups is None else tuple(self.groups[place] for place in places)
         names = tuple(self.names[place] for place in places)
-        return replace(self, names=names, counts=self.counts[places], boundary=boundary, groups=groups)
+        return replace(self, names=names, counts=self.counts[places], regions=regions, groups=groups)
 
     def only_classes(self, places: Sequence[int]) -> ImageCounts:
         """Keep the classes at these places."""
-        boundary = None if self.boundary is None else self.boundary[:, :, places]
-        return replace(self, counts=self.counts[:, :, places], boundary=boundary)
+        regions = {region: counts[:, :, places] for region, counts in self.regions.items()}
+        return replace(self, counts=self.counts[:, :, places], regions=regions)
 
     def summary(self) -> Summary:
         """Scores over all these images, in the form of an evaluation."""

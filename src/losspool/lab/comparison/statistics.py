@@ -30,6 +30,8 @@ class Difference:
     interval: Interval | None
     """Student's interval of the mean; None with fewer than two pairs."""
     pairs: int
+    p_value: float | None = None
+    """Of the two-sided t-test that the mean is 0; None with fewer than two pairs, and where all pairs differ alike."""
 
     @classmethod
     def of(cls, ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:
@@ -42,8 +44,10 @@ class Difference:
             return cls(mean, None, len(pairs))
         with warnings.catch_warnings():  # scipy warns where all differences are equal: the interval is a point then
             warnings.simplefilter("ignore", RuntimeWarning)
-            low, high = ttest_rel(*zip(*pairs, strict=True)).confidence_interval(CONFIDENCE)
-        return cls(mean, Interval(float(low), float(high)), len(pairs))
+            test = ttest_rel(*zip(*pairs, strict=True))
+            low, high = test.confidence_interval(CONFIDENCE)
+        p_value = None if np.isnan(test.pvalue) or low == high else float(test.pvalue)
+        return cls(mean, Interval(float(low), float(high)), len(pairs), p_value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,9 +218,19 @@ def read_statistics(
     return Statistics(comparison)
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values of several tests by Holm's method (1979), in their order."""
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        largest = max(largest, min((len(p_values) - rank) * p_values[place], 1.0))
+        corrected[place] = largest
+    return corrected
+
+
 def _metric_rows(counts: ImageCounts) -> dict[str, list[float]]:
     """Scores of one checkpoint by name: of each class, then their mean; NaN where there is none."""
-    found = class_metrics(counts.counts, counts.boundary)
+    found = class_metrics(counts.counts, counts.regions)
     return {name: [*scores.tolist(), mean_of_present(scores)] for name, scores in found.items()}
 
 

@@ -1,4 +1,4 @@
-"""Writes the figures of the paper to a folder."""
+"""The table of the paper's figures, and how they are written to a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the tasks of a grid as processes of this machine."""
+"""The executor of this machine: runs the tasks of a grid as its processes."""
 
 from __future__ import annotations
 

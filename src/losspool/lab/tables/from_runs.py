@@ -9,13 +9,14 @@ from typing import NamedTuple
 from losspool.lab.comparison import CONFIDENCE, Comparison, Statistics, Variant, format_setting, settings
 from losspool.lab.tables import paper
 from losspool.lab.tables.notes import image_notes, run_notes, score_notes, score_source, verdicts
-from losspool.lab.tables.questions import convergence_table, look_table, worst_table
+from losspool.lab.tables.questions import convergence_table, look_table, tests_table, worst_table
 from losspool.lab.tables.table import Cell, Table, interval, number, percent, points, text
 from losspool.segmentation.base import UserError
 from losspool.segmentation.prediction import METRICS
 
 INTERVAL = f"{100 * CONFIDENCE:g} % interval"
 OVER_IMAGES = f"{INTERVAL} over images"
+JOINT = f"{INTERVAL} over both"
 
 
 def run_tables(statistics: Statistics, kinds: Sequence[str] | None = None) -> list[Table]:
@@ -89,6 +90,7 @@ def methods(statistics: Statistics) -> Table:
         gain: [points(each.mean if each else None) for each in gains],
         over_seeds: [interval(each.interval if each else None) for each in gains],
         OVER_IMAGES: [interval(each.miou if each else None) for each in images],
+        JOINT: [interval(each.joint if each else None) for each in images],
         "paper": [*map(text, printed)],
     }
     return Table.of_columns(
@@ -96,7 +98,7 @@ def methods(statistics: Statistics) -> Table:
         "Methods: mIoU in %",
         columns,
         best="mean IoU",
-        optional=["Std.Dev.", gain, over_seeds, OVER_IMAGES, "paper"],
+        optional=["Std.Dev.", gain, over_seeds, OVER_IMAGES, JOINT, "paper"],
         notes=[*score_notes(statistics), *image_notes(statistics), *verdicts(statistics)],
     )
 
@@ -182,6 +184,7 @@ KINDS = {
     "confusion": Kind(
         confusion, "their scores have no confusion matrix, or are of some images or classes only; name an evaluation"
     ),
+    "tests": Kind(tests_table, "no variant shares two seeds with the baseline"),
     "worst": Kind(worst_table, "there is only the baseline"),
     "convergence": Kind(
         convergence_table, "there is only the baseline, or --images is set: training scores them all together"

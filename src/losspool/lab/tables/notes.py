@@ -61,7 +61,7 @@ def image_notes(statistics: Statistics) -> list[str]:
     notes = [
         ("The seed interval covers retraining; the" if over_seeds else "The")
         + f" image interval covers resampling the evaluated images ({found.blocks} {drawn}). "
-        + ("Neither covers" if over_seeds else "It does not cover retraining,")
+        + ("The last interval covers both together. None covers" if over_seeds else "It does not cover retraining,")
         + " other places or cameras."
     ]
     return notes + _without_image_intervals(statistics)
@@ -87,7 +87,8 @@ def verdicts(statistics: Statistics) -> list[str]:
     found: dict[str, list[str]] = {"better": [], "worse": [], "undecided": [], "without the intervals": []}
     for variant in comparison.others:
         gain, images = statistics.gain(variant), statistics.image_intervals(variant)
-        intervals = [gain.interval if gain else None, *([images.miou if images else None] if both else [])]
+        over_images = [images.miou if images else None, images.joint if images else None]
+        intervals = [gain.interval if gain else None, *(over_images if both else [])]
         known = [interval for interval in intervals if interval is not None]
         if len(known) < len(intervals):
             verdict = "without the intervals"
@@ -98,7 +99,7 @@ def verdicts(statistics: Statistics) -> list[str]:
         found[verdict].append(variant.label)
     if not any(found[word] for word in ("better", "worse", "undecided")):
         return []
-    by = "both intervals" if both else "the interval over seeds"
+    by = "all three intervals" if both else "the interval over seeds"
     words = ". ".join(f"{word.capitalize()}: {'; '.join(labels)}" for word, labels in found.items() if labels)
     return [f"Against {comparison.baseline.label}, by {by} ({100 * CONFIDENCE:g} %, uncorrected). {words}."]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from losspool.lab.comparison import CONFIDENCE, Difference, Statistics, Variant
+from losspool.lab.comparison import CONFIDENCE, Difference, Statistics, Variant, holm
 from losspool.lab.tables.notes import score_source, scored_classes
 from losspool.lab.tables.table import NOTHING, Cell, Table, number, percent, points, text
 
@@ -49,6 +49,31 @@ def _certainty(statistics: Statistics, variant: Variant, gain: Difference) -> st
 
 def _miou(statistics: Statistics, variant: Variant) -> str:
     return f"{100 * statistics.score(variant).mean:.1f} % mIoU"
+
+
+def tests_table(statistics: Statistics) -> Table | None:
+    """Whether each variant differs from the baseline: paired t-tests over seeds, corrected together."""
+    comparison = statistics.comparison
+    gains = {variant.label: gain for variant in comparison.others if (gain := statistics.gain(variant))}
+    tested = {label: gain.p_value for label, gain in gains.items() if gain.p_value is not None}
+    if not tested:
+        return None
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    rows = [
+        [text(label), text(gains[label].pairs), points(gains[label].mean), _p_value(tested[label]), _p_value(value)]
+        for label, value in corrected.items()
+    ]
+    columns = ["Method", "seeds", f"Δ to {comparison.baseline.label}", "p", "p, corrected"]
+    count = len(tested)
+    notes = [
+        score_source(comparison),
+        f"Two-sided t-tests of the paired differences; {count} test{'s' * (count > 1)}, corrected by Holm's method.",
+    ]
+    return Table("tests", f"Does a method differ from {comparison.baseline.label}?", columns, rows, notes)
+
+
+def _p_value(value: float) -> Cell:
+    return Cell(f"{value:.3f}" if value >= 0.001 else f"{value:.1e}", repr(value))
 
 
 def worst_table(statistics: Statistics) -> Table | None:

@@ -8,6 +8,7 @@ from losspool.segmentation.base.plugins import check_trusted, import_by_path, is
 from losspool.segmentation.base.process import Interrupt, Interrupted, end_with_parent, hard_exit
 from losspool.segmentation.base.sections import (
     NUMBER,
+    Args,
     Count,
     Fraction,
     NameIn,
@@ -19,11 +20,12 @@ from losspool.segmentation.base.sections import (
     validate,
 )
 from losspool.segmentation.base.threads import in_threads
-from losspool.segmentation.base.yaml_file import parse_yaml, read_yaml
+from losspool.segmentation.base.yaml_file import parse_yaml, read_yaml, yaml_line
 
 __all__ = [
     "NUMBER",
     "PARTIAL",
+    "Args",
     "BrokenFileError",
     "Count",
     "Fraction",
@@ -60,4 +62,5 @@ __all__ = [
     "validate",
     "write_json",
     "writing",
+    "yaml_line",
 ]

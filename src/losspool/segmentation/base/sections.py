@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, fields, is_dataclass
@@ -43,12 +44,13 @@ def section(name: str = "") -> Callable[[type[T]], type[T]]:
     return decorate
 
 
-def validate(cls: type[T], values: Any, where: str = "") -> T:
-    """Values by name, as YAML gives them, as a ``cls``. ``where`` they come from starts the message."""
+def validate(cls: type[T], values: Any, where: str = "", name: str = "") -> T:
+    """Values by name, as YAML gives them, as a ``cls``. ``where`` they come from starts the message, which calls a
+    field ``name.field``."""
     try:
         return TypeAdapter(cls).validate_python(values)
     except ValidationError as error:
-        raise UserError(f"{where}{_sentence(error, cls)}") from None
+        raise UserError(f"{where}{_sentence(error, cls, name)}") from None
 
 
 def parse_number(value: Any) -> Any:
@@ -67,6 +69,18 @@ Natural = Annotated[int, Field(ge=0), NUMBER]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), NUMBER]
 NonNegative = Annotated[float, Field(ge=0), NUMBER]
 Fraction = Annotated[float, Field(ge=0, le=1), NUMBER]
+
+
+def _storable(args: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(args)
+    except (TypeError, ValueError, RecursionError):  # YAML has dates, bytes and sets; checkpoints do not
+        raise ValueError("must hold numbers, text, lists and mappings only") from None
+    return args
+
+
+Args = Annotated[dict[str, Any], AfterValidator(_storable)]
+"""Arguments by name for what another package brings."""
 
 
 class NameIn(GroupedMetadata):

@@ -54,6 +54,13 @@ def parse_yaml(text: str) -> Any:
         raise ValueError("a value does not match its tag") from None
 
 
+def yaml_line(value: Any) -> str:
+    """A value as YAML, on one line."""
+    plain = list(value) if isinstance(value, tuple) else value
+    text = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000)
+    return str(text).removesuffix("...\n").strip()
+
+
 class _Loader(yaml.SafeLoader):
     """Limits the depth of nesting while it parses, so that no input can overflow the stack."""
 

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
-import yaml
-
-from losspool.segmentation.base import UserError
+from losspool.segmentation.base import UserError, yaml_line
 from losspool.segmentation.config.schema import Config
 
 
@@ -39,10 +37,4 @@ def _of(section: Any, prefix: str = "") -> Iterator[Option]:
         if is_dataclass(value):
             yield from _of(value, f"{key}.")
         else:
-            yield Option(key, _yaml(value), " ".join((described[each.name].description or "").split()))
-
-
-def _yaml(value: Any) -> str:
-    plain = list(value) if isinstance(value, tuple) else value
-    text = yaml.safe_dump(plain, default_flow_style=True, width=1000, allow_unicode=True)
-    return text.removesuffix("...\n").strip()
+            yield Option(key, yaml_line(value), " ".join((described[each.name].description or "").split()))

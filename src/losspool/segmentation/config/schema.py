@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import field
@@ -12,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Wit
 
 from losspool.segmentation.base import (
     NUMBER,
+    Args,
     Count,
     Fraction,
     NameIn,
@@ -84,14 +84,6 @@ def _square(size: Any) -> Any:
     return (number, number) if isinstance(number, int | float) else size
 
 
-def _storable(args: dict[str, Any]) -> dict[str, Any]:
-    try:
-        json.dumps(args)
-    except (TypeError, ValueError, RecursionError):  # YAML has dates, bytes and sets; checkpoints do not
-        raise ValueError("must hold numbers, text, lists and mappings only") from None
-    return args
-
-
 Method = Annotated[str, NameIn(METHODS)]
 _Pair = tuple[Count, Count]
 Size = Annotated[_Pair, BeforeValidator(_square, json_schema_input_type=Count | _Pair)]
@@ -143,6 +135,8 @@ class DataConfig:
     """Height and width of generated scenes; one number is a square."""
     streets_train: Count = 1000
     """Number of generated training scenes."""
+    streets_noise: Fraction = 0.0
+    """Share of the label blobs of generated training scenes that get a wrong class."""
 
     @property
     def title(self) -> str:
@@ -178,7 +172,7 @@ class ModelConfig:
     pretrained weights)."""
     aux_weight: NonNegative = 0.4
     """Weight of the auxiliary head's loss, for models that have one."""
-    args: Annotated[dict[str, Any], AfterValidator(_storable)] = field(default_factory=dict)
+    args: Args = field(default_factory=dict)
     """Keyword arguments of a model that is not built in."""
 
     def __post_init__(self) -> None:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
-from losspool.segmentation.base import UserError
+from losspool.segmentation.base import UserError, yaml_line
 from losspool.segmentation.data.labels import MOST_CLASSES, read_classes
 from losspool.segmentation.data.palette import Color, free_color
 from losspool.segmentation.data.protocol import IGNORE, Pixels
@@ -61,8 +60,7 @@ class ClassList:
             color = each.color or free_color(taken)
             taken.append(color)
             entry = {"name": each.name, "id": each.id, "color": list(color)}
-            text = yaml.safe_dump(entry, default_flow_style=True, sort_keys=False, allow_unicode=True, width=1000)
-            lines.append(f"  - {text.strip()}")
+            lines.append(f"  - {yaml_line(entry)}")
         lines.append(f"ignore: {self.void}")
         if intensity:
             lines.append(f"intensity: [{intensity[0]:g}, {intensity[1]:g}]  # these values are black and white")

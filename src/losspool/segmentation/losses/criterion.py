@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 import losspool
-from losspool.segmentation.base import UserError
+from losspool.segmentation.base import UserError, is_import_path
 from losspool.segmentation.data import ClassIndex
 from losspool.segmentation.losses.class_weights import logit_offsets
 from losspool.segmentation.losses.settings import LossConfig
 from losspool.segmentation.losses.table import loss_named
 from losspool.segmentation.losses.term import Batch, Scope, Term, index_for, wide
+from losspool.segmentation.models import TrainingOutput
 
 
 @dataclass
@@ -37,14 +38,26 @@ class Criterion(nn.Module):
 
     offsets: Tensor | None
 
-    def __init__(self, settings: LossConfig, index: ClassIndex | None = None, stride: int | None = None) -> None:
+    def __init__(
+        self,
+        settings: LossConfig,
+        index: ClassIndex | None = None,
+        stride: int | None = None,
+        aux_weight: float = 0.0,
+    ) -> None:
         """``index``, of the training data, may be None for losses that do not use class frequencies; see
-        :func:`needs_index`. ``stride`` is the network's; see ``models.enlarge``."""
+        :func:`needs_index`. ``stride`` is the network's; see ``models.enlarge``. ``aux_weight`` is the weight of an
+        auxiliary head's loss."""
         super().__init__()
         settings.check_terms()
-        self._settings, self._stride = settings, stride
-        self._terms = nn.ModuleList(Term(name, settings, index) for name in settings.weighted)
-        if settings.class_weights != "none" and all(cast(Term, term).loss.region_loss for term in self._terms):
+        self._settings, self._stride, self._aux_weight = settings, stride, aux_weight
+        terms = [Term(name, settings, index) for name in settings.weighted]
+        self._terms = nn.ModuleList(terms)
+        known = [key for term in terms if is_import_path(term.name) for key in term.options]
+        for key in settings.args:
+            if key not in known:
+                raise UserError(f"unknown key {f'loss.args.{key}'!r}; known are {', '.join(known) or 'none'}")
+        if settings.class_weights != "none" and all(term.loss.region_loss for term in terms):
             raise UserError(
                 f"loss.class_weights weight pixels, and {', '.join(settings.weighted)} have no loss per pixel; "
                 f"leave it at none, or add a term such as cross_entropy"
@@ -65,9 +78,17 @@ class Criterion(nn.Module):
         selects = any(cast(Term, term).loss.keep_hard is not None for term in self._terms)
         return "batch" if selects and self._settings.scope == "image" else self._settings.scope
 
-    def forward(self, logits: Tensor, labels: Tensor, seeds: Sequence[int] = (), step: int | None = None) -> LossResult:
+    def forward(
+        self, output: Tensor | TrainingOutput, labels: Tensor, seeds: Sequence[int] = (), step: int | None = None
+    ) -> LossResult:
         """``seeds``, one per image, are for losses that sample pixels; ``step``, from 0, for schedules."""
         settings = self._settings.at(step)
+        if not isinstance(output, TrainingOutput):
+            return self._computed(output, labels, settings, seeds)
+        result, aux = (self._computed(logits, labels, settings, seeds) for logits in output)
+        return replace(result, loss=result.loss + self._aux_weight * aux.loss)
+
+    def _computed(self, logits: Tensor, labels: Tensor, settings: LossConfig, seeds: Sequence[int]) -> LossResult:
         # Bilinear weights sum to 1, so a constant per class can be added before the enlargement.
         adjusted = logits if self.offsets is None else wide(logits) + self.offsets[:, None, None]
         batch = Batch(adjusted, labels, self._stride)

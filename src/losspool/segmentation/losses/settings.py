@@ -4,96 +4,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
-from losspool._validation import parse_units
 from losspool.segmentation.base import (
     NUMBER,
+    Args,
     Fraction,
     NameIn,
-    NonNegative,
     Positive,
     UserError,
+    is_import_path,
     parse_number,
     section,
 )
-from losspool.segmentation.losses.schedules import KEYS, norm_at, read_schedule, share_at
 from losspool.segmentation.losses.table import LOSSES
+from losspool.segmentation.losses.values import (
+    Norm,
+    Share,
+    norm_at,
+    parse_m,
+    parse_p,
+    parse_share,
+    read_schedule,
+    share_at,
+)
 
-_EXPONENT = "^[-+]?[0-9.]+[eE][-+]?[0-9]+$"
+T = TypeVar("T")
 _BALANCES = ("none", "inverse", "median", "effective")
-
-
-def parse_m(value: Any) -> float | int:
-    """``"25%"`` and ``0.25`` are a share, ``"1000px"`` a number of pixels; a bare whole number could be either.
-
-    >>> parse_m("25%"), parse_m(0.1), parse_m("1px")
-    (0.25, 0.1, 1)
-    """
-    try:
-        return _parsed(value)
-    except ValueError as error:
-        raise UserError(f"loss.m {error}, got {value!r}") from None
-
-
-def _parsed(value: Any) -> float | int:
-    value = _number(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        raise ValueError(f"must have a unit, {value}px or a percentage")
-    share = parse_units(value) if isinstance(value, str) else value
-    if isinstance(share, int) and not isinstance(share, bool):
-        return share
-    if not isinstance(share, float):
-        raise ValueError("must be like 25%, 0.25 or 1000px")
-    if not 0 < share <= 1:
-        raise ValueError("must be more than 0 and at most 100%")
-    return share
-
-
-def _checked_m(value: Any) -> Any:
-    if isinstance(value, dict):
-        start, end, _ = read_schedule(value, _parsed)
-        if type(start) is not type(end):
-            raise ValueError("must go from a share to a share, or from a number of pixels to a number of pixels")
-        return value
-    _parsed(value)
-    return _number(value)
-
-
-def _number(value: Any) -> Any:
-    """YAML 1.1 reads 1e-4 as text; text with a unit stays."""
-    return parse_number(value) if isinstance(value, str) and "e" in value.lower() else value
-
-
-def _parsed_p(value: Any) -> float:
-    number = parse_number(value)
-    if not isinstance(number, int | float) or math.isnan(number):
-        raise ValueError("must be a number")
-    if number < 1:
-        raise ValueError("must be at least 1")
-    return float(number)
-
-
-def _checked_p(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return _parsed_p(value)
-    return dict(zip(KEYS, read_schedule(value, _parsed_p), strict=True))
-
-
-def _parsed_count(value: Any) -> float | int:
-    """As ``m``, but a whole number is a number of pixels, as in other implementations of OHEM."""
-    if type(value) is not int:
-        return _parsed(value)
-    if value < 1:
-        raise ValueError("must be at least 1 pixel")
-    return value
-
-
-def _checked_count(value: Any) -> Any:
-    _parsed_count(value)
-    return value
 
 
 def _checked_weights(value: Any) -> Any:
@@ -107,37 +46,30 @@ def _checked_weights(value: Any) -> Any:
     return tuple(map(float, numbers))
 
 
-def _or_schedule(*kinds: dict[str, Any]) -> WithJsonSchema:
-    ends = {"anyOf": list(kinds)}
-    steps = {"type": ["integer", "string"], "minimum": 1, "pattern": _EXPONENT}
-    schedule = {
-        "type": "object",
-        "properties": dict(zip(KEYS, (ends, ends, steps), strict=True)),
-        "required": list(KEYS),
-        "additionalProperties": False,
-    }
-    return WithJsonSchema({"anyOf": [*kinds, schedule]})
-
-
-_SHARES = (
-    {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-    {"type": "string", "pattern": r"^\s*([0-9.]+\s*%|[0-9]+\s*px|[0-9.]+[eE]-?[0-9]+)\s*$"},
-)
-_NORMS = ({"type": "number", "minimum": 1}, {"type": "string", "pattern": f"{_EXPONENT}|^inf$"})
-_COUNTS = {"anyOf": [*_SHARES, {"type": "integer", "minimum": 1}]}
 _WEIGHTS = {"anyOf": [{"enum": list(_BALANCES)}, {"type": "array", "items": {"type": "number", "minimum": 0}}]}
 
 
+def _with_options(cls: type[T]) -> type[T]:
+    """Add the options of every loss of the table, which state their types, defaults and meanings there."""
+    for options in (loss.options for loss in LOSSES.values() if loss.options is not None):
+        for name, hint in get_type_hints(options, include_extras=True).items():
+            described = options.__pydantic_fields__[name]
+            cls.__annotations__[name] = Annotated[hint, Field(description=described.description)]
+            setattr(cls, name, described.default)
+    return cls
+
+
 @section("loss")
+@_with_options
 class LossConfig:
     """Which loss; see docs/losses.md."""
 
     name: Annotated[str, NameIn(LOSSES)] = "lmp"
     """The loss: a name from the table of losses, or the import path of another package's."""
-    p: Annotated[float | dict[str, Any], PlainValidator(_checked_p), _or_schedule(*_NORMS)] = 1.3
+    p: Norm = 1.3
     """The norm of loss max-pooling. 1 uses only the hardest pixels, inf is the plain mean. May be a schedule, such as
     ``{from: inf, to: 1.3, steps: 1000}``."""
-    m: Annotated[str | float | dict[str, Any], PlainValidator(_checked_m), _or_schedule(*_SHARES)] = "25%"
+    m: Share = "25%"
     """A share of the valid pixels (``25%`` or ``0.25``) or a number of them (``1000px``). lmp spreads the weight over
     at least this many; bootstrapping and random_pixels use exactly this many. May be a schedule, such as
     ``{from: 100%, to: 25%, steps: 1000}``."""
@@ -146,13 +78,8 @@ class LossConfig:
     selects from the batch."""
     label_smoothing: Fraction = 0.0
     """As in F.cross_entropy."""
-    focal_gamma: NonNegative = 2.0
-    """The exponent of the focal loss."""
-    ohem_threshold: Fraction = 0.7
-    """ohem uses the pixels whose label has a lower probability than this."""
-    min_kept: Annotated[str | float | int, PlainValidator(_checked_count), WithJsonSchema(_COUNTS)] = 100_000
-    """ohem uses at least this many pixels of the batch: a number (``100000``), or a share of the valid pixels
-    (``6%``)."""
+    trim: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.0
+    """Share of each pool's largest losses that is left out, as if void: a guard against wrong labels."""
     class_weights: Annotated[str | tuple[float, ...], PlainValidator(_checked_weights), WithJsonSchema(_WEIGHTS)] = (
         "none"
     )
@@ -165,6 +92,8 @@ class LossConfig:
     terms: dict[Annotated[str, NameIn(LOSSES)], Positive] = field(default_factory=dict)
     """A weighted sum of losses, such as ``{lmp: 1, dice: 0.5}``; ``name`` must be one of them (default: ``name``
     alone)."""
+    args: Args = field(default_factory=dict)
+    """Options of losses of other packages, by name."""
 
     @property
     def share(self) -> float | int:
@@ -179,17 +108,18 @@ class LossConfig:
         return self.p
 
     @property
-    def least_kept(self) -> float | int:
-        """``min_kept`` as ohem takes it: a float is a share, an int a number of pixels."""
-        return _parsed_count(self.min_kept)
-
-    @property
     def weighted(self) -> dict[str, float]:
         """The losses of the sum, by name, with their weights."""
         return self.terms or {self.name: 1.0}
 
     def check_terms(self) -> None:
-        """Raise ``UserError`` if the terms do not contain ``name``: run names and tables would show another loss."""
+        """Raise ``UserError`` if the terms do not contain ``name``: run names and tables would show another loss. Or if
+        there are ``args``, and no loss of another package."""
+        if self.args and not any(map(is_import_path, self.weighted)):
+            raise UserError(
+                f"loss.args are for losses of other packages, got {self.args} for {', '.join(self.weighted)}; "
+                f"losspool config loss lists the settings of its own losses"
+            )
         if self.name not in self.weighted:
             raise UserError(
                 f"loss.terms must contain loss.name {self.name!r}, got {self.terms}; name a method that is one of them"
@@ -199,9 +129,9 @@ class LossConfig:
         """``p`` and ``m`` at a step, 0 for the first, as far as they have a schedule."""
         found: dict[str, float | int] = {}
         if isinstance(self.p, dict):
-            found["p"] = norm_at(*read_schedule(self.p, _parsed_p), step)
+            found["p"] = norm_at(*read_schedule(self.p, parse_p), step)
         if isinstance(self.m, dict):
-            found["m"] = share_at(*read_schedule(self.m, _parsed), step)
+            found["m"] = share_at(*read_schedule(self.m, parse_share), step)
         return found
 
     def logged(self, step: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from losspool.segmentation.base import UserError, first_line, out_of_memory
 from losspool.segmentation.data import IGNORE, ClassIndex
 from losspool.segmentation.losses.class_weights import balancing_weights
 from losspool.segmentation.losses.settings import LossConfig
-from losspool.segmentation.losses.table import PLAIN_MEAN, loss_named
+from losspool.segmentation.losses.table import PLAIN_MEAN, loss_named, options_of
 from losspool.segmentation.models import ALIGN_CORNERS, covered, enlarge
 
 Scope = Literal["image", "batch", "global"]
@@ -56,6 +56,7 @@ class Term(nn.Module):
         super().__init__()
         self.name, self.loss = name, loss_named(name)
         self._check(settings)
+        self.options = options_of(name, settings)
         weights = None
         if self.loss.class_weights is not None:
             weights = self.loss.class_weights(index_for(f"loss {name!r}", index))
@@ -68,6 +69,10 @@ class Term(nn.Module):
             raise UserError(
                 f"loss {self.name!r} has class weights of its own and cannot take loss.class_weights, "
                 f"got {settings.class_weights!r}; use cross_entropy instead of {self.name}"
+            )
+        if self.loss.region_loss is not None and settings.trim:
+            raise UserError(
+                f"loss {self.name!r} has no loss per pixel to trim; set loss.trim to 0, not {settings.trim:g}"
             )
         if self.loss.region_loss is not None and settings.scope == "global":
             raise UserError(f"loss {self.name!r} cannot span processes; set loss.scope to image or batch, not global")
@@ -82,7 +87,7 @@ class Term(nn.Module):
         if self.loss.keep_hard is not None:
             target = self._called(self.loss.keep_hard, batch.full.detach(), target, settings)
             scope = "batch" if scope == "image" else scope
-        p, share = PLAIN_MEAN if self.loss.pooling is None else self.loss.pooling(settings)
+        p, share = PLAIN_MEAN if self.loss.pooling is None else self.loss.pooling(settings, **self.options)
         m = f"{share}px" if isinstance(share, int) else share
         if self.loss.pixel_loss is None:
             found = self._cross_entropy(batch, target, settings, scope, p, m)
@@ -110,6 +115,7 @@ class Term(nn.Module):
             ignore_index=IGNORE,
             label_smoothing=settings.label_smoothing,
             scope=scope,
+            trim=settings.trim,
             stats=stats,
             align_corners=ALIGN_CORNERS,
         )
@@ -138,7 +144,7 @@ class Term(nn.Module):
         if self.class_weights is not None:
             losses = losses * self._weight_of(target)
         stats = losspool.PoolingStats()
-        loss = losspool.max_pool(losses, p=p, m=m, mask=valid, scope=scope, stats=stats)
+        loss = losspool.max_pool(losses, p=p, m=m, mask=valid, scope=scope, trim=settings.trim, stats=stats)
         entropy = F.cross_entropy(batch.full.detach(), target.long(), ignore_index=IGNORE, reduction="none")
         factor = torch.where(entropy > 0, losses.detach() / entropy, 0.0)
         return TermResult(loss, stats.weights * factor, stats)
@@ -154,9 +160,9 @@ class Term(nn.Module):
         return TermResult(loss, weights, stats)
 
     def _called(self, hook: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of the table. It may be another package's: mistakes in it become one sentence."""
+        """Call a function of the table, perhaps another package's. Mistakes in it become one sentence."""
         try:
-            return hook(*arguments)
+            return hook(*arguments, **self.options)
         except Exception as error:  # another package's code may raise anything
             if out_of_memory(error):
                 raise

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import yaml
-
-from losspool.segmentation.base import plain
+from losspool.segmentation.base import plain, yaml_line
 
 
 @dataclass(frozen=True)
@@ -23,9 +21,7 @@ class Setting:
     @property
     def text(self) -> str:
         """The value in YAML, on one line."""
-        value = list(self.value) if isinstance(self.value, tuple) else self.value
-        dumped = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000)
-        return str(dumped).removesuffix("...\n").strip()
+        return yaml_line(self.value)
 
 
 def as_yaml(header: Sequence[str], settings: Sequence[Setting]) -> str:

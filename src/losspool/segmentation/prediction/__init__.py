@@ -1,14 +1,14 @@
 """Inference with trained networks on whole images: prediction, evaluation, weight maps and export."""
 
 from losspool.segmentation.prediction.evaluation import (
-    BOUNDARY_COUNTS,
     COUNTS,
+    REGION_COUNTS,
     Spread,
     evaluate_run,
     evaluation_name,
     report_evaluation,
 )
-from losspool.segmentation.prediction.export import RESIZE, export_run, parse_size
+from losspool.segmentation.prediction.export import export_run, report_export
 from losspool.segmentation.prediction.metrics import (
     METRICS,
     class_metrics,
@@ -27,10 +27,9 @@ from losspool.segmentation.prediction.trained_run import Trained, TrainedRun, ch
 from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap
 
 __all__ = [
-    "BOUNDARY_COUNTS",
     "COUNTS",
     "METRICS",
-    "RESIZE",
+    "REGION_COUNTS",
     "Predictor",
     "Scores",
     "Spread",
@@ -49,9 +48,9 @@ __all__ = [
     "iou_of_counts",
     "mean_of_present",
     "palette_image",
-    "parse_size",
     "predict_run",
     "report_evaluation",
+    "report_export",
     "save_png",
     "score",
     "shares_of_labels",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -19,15 +19,16 @@ from losspool.segmentation.base import plain, progress_bar, replacing, write_jso
 from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.data import FileDataset, Groups, WarnOnce, check_classes
 from losspool.segmentation.prediction.metrics import METRICS, shares_of_labels
+from losspool.segmentation.prediction.regions import REGIONS
 from losspool.segmentation.prediction.scoring import Scores, score
-from losspool.segmentation.prediction.trained_run import TrainedRun
+from losspool.segmentation.prediction.trained_run import TrainedRun, changed
 from losspool.segmentation.runs import RunFolder, source_commit
 
 FORMAT = 1
 COUNTS = ("hits", "labelled", "predicted")
 """Keys in ``per_image`` for the rows of :func:`losspool.segmentation.prediction.metrics.class_counts`."""
-BOUNDARY_COUNTS = tuple(f"boundary_{name}" for name in COUNTS)
-"""The same for :func:`losspool.segmentation.prediction.boundary.boundary_counts`."""
+REGION_COUNTS = {region: tuple(f"{region}_{name}" for name in COUNTS) for region in REGIONS}
+"""The same for the counts in each region."""
 _NONE = "–"
 
 
@@ -123,7 +124,7 @@ def evaluate_run(run: TrainedRun, steps: Iterable[int], split: str, settings: Ev
             advance = partial(progress.advance, task)
             predict, every = trained.predictor(settings), range(len(dataset))
             found[step] = score(
-                predict, dataset, every, lambda: None, config.data.skip_broken, boundary=True, done=advance
+                predict, dataset, every, lambda: None, config.data.skip_broken, regions=True, done=advance
             )
         for error in found[step].broken or ():
             warn(error)
@@ -132,8 +133,28 @@ def evaluate_run(run: TrainedRun, steps: Iterable[int], split: str, settings: Ev
     return Evaluation(dataset.name, split, len(dataset), names, settings, config.data.zoom, found, groups, commit)
 
 
-def report_evaluation(folder: RunFolder, evaluation: Evaluation, confusion: bool = False) -> None:
-    """``losspool evaluate``: print the scores, with the confusion matrix if asked for, and write them to the folder."""
+def report_evaluation(
+    path: Path,
+    checkpoint: str,
+    split: str | None,
+    *,
+    confusion: bool = False,
+    trusted: Collection[str] = (),
+    **inference: Any,
+) -> None:
+    """``losspool evaluate``: score checkpoints of a run, print the scores and write them to its folder.
+
+    Args:
+        path: the run's folder.
+        checkpoint: ``last``, ``best`` or steps such as ``500,1000``.
+        split: the split to score (default: validation).
+        confusion: also print the confusion matrix.
+        trusted: import paths of code that may run.
+        inference: tiling, scales and flip; see :func:`changed`.
+    """
+    run = TrainedRun.open(path, trusted)
+    settings, steps = changed(run.config.evaluate, **inference), run.steps(checkpoint)
+    evaluation = evaluate_run(run, steps, run.split(split), settings)
     output = Console(highlight=False)
     try:
         output.print(plain(heading(evaluation)), markup=False, soft_wrap=True)
@@ -144,8 +165,8 @@ def report_evaluation(folder: RunFolder, evaluation: Evaluation, confusion: bool
         if looks is not None:
             output.print("", looks, sep="\n")
     finally:  # print first, in case the folder is read-only; write even if stdout is closed
-        path = write_evaluation(folder, evaluation)
-    output.print(plain(f"written: {path}"), markup=False, soft_wrap=True)
+        written = write_evaluation(run.folder, evaluation)
+    output.print(plain(f"written: {written}"), markup=False, soft_wrap=True)
 
 
 def write_evaluation(folder: RunFolder, evaluation: Evaluation) -> Path:
@@ -167,7 +188,11 @@ def _per_image(scores: Scores, groups: Groups) -> list[dict[str, Any]]:
             "image": name,
             **({"group": known[name]} if known else {}),
             **dict(zip(COUNTS, counts.tolist(), strict=True)),
-            **dict(zip(BOUNDARY_COUNTS, scores.boundaries[name].tolist(), strict=True)),
+            **{
+                key: row.tolist()
+                for region, keys in REGION_COUNTS.items()
+                for key, row in zip(keys, scores.regions[region][name], strict=True)
+            },
         }
         for name, counts in scores.per_image.items()
     ]

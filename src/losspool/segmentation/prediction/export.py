@@ -6,7 +6,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from losspool.segmentation.base import UserError, first_line, replacing
+from losspool.segmentation.base import UserError, first_line, plain, replacing
 from losspool.segmentation.models import Model, enlarge
-from losspool.segmentation.prediction.trained_run import Trained
+from losspool.segmentation.prediction.trained_run import Trained, TrainedRun
 
 SUFFIXES = (".onnx", ".pt2")
 INPUT, OUTPUT = "images", "logits"
@@ -93,6 +93,17 @@ def export_run(trained: Trained, path: Path, size: tuple[int, int] | None = None
             raise UserError(f"{trained.model.spec.name}: the model cannot be exported ({problem})") from error
         partial.write_bytes(content)
         return _check(load(partial.read_bytes()), network, shapes, path)
+
+
+def report_export(run: Path, checkpoint: str, path: Path, size: str | None, trusted: Collection[str]) -> None:
+    """``losspool export``: write ``path``, and print what it holds and how exact it is."""
+    trained = TrainedRun.open(run, trusted).load_one(checkpoint)
+    difference = export_run(trained, path, None if size is None else parse_size(size))
+    print(plain(f"{path}: uint8 images (B, H, W, 3) to logits (B, {len(trained.classes)}, H, W)"))
+    print(f"Largest difference from the network: {difference:.3g}")
+    if trained.config.data.zoom != 1:
+        zoom = f"{trained.config.data.zoom:g} times their size"
+        print(f"The network was trained on images at {zoom}: resize yours too, with {RESIZE}.")
 
 
 def _check(run: Runner, network: Exported, shapes: list[tuple[int, int, int]], path: Path) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -55,18 +56,19 @@ METRICS = {
     "image_iou": "IoU per image",
     "image_dice": "Dice per image",
     "boundary_iou": "boundary IoU",
+    "interior_iou": "interior IoU",
 }
 """Scores beside the IoU, with their names for people."""
 
 
 def class_metrics(
-    counts: NDArray[np.integer], boundary: NDArray[np.integer] | None = None
+    counts: NDArray[np.integer], regions: Mapping[str, NDArray[np.integer]] | None = None
 ) -> dict[str, NDArray[np.float64]]:
     """Scores of each class by the keys of ``METRICS``, from counts of single images (N, 3, C); NaN as for the IoU.
 
     Precision and recall are 0 for a class that is only labelled, or only predicted. A score per image is the mean over
-    the images in which a class is labelled or predicted. ``boundary`` counts pixels near outlines alone; without it
-    there is no boundary IoU.
+    the images in which a class is labelled or predicted. ``regions`` are counts in parts of the images by name; each
+    gives a score of its own, such as ``boundary_iou``.
     """
     single = counts.astype(np.float64, order="C")  # sums of another layout end in other digits
     total = single.sum(0)
@@ -78,7 +80,9 @@ def class_metrics(
         "image_iou": mean_over_images(iou_of_counts(single)),
         "image_dice": mean_over_images(_dice(single)),
     }
-    return found if boundary is None else {**found, "boundary_iou": iou_of_counts(boundary.sum(0).astype(np.float64))}
+    for region, own in (regions or {}).items():
+        found[f"{region}_iou"] = iou_of_counts(own.sum(0).astype(np.float64))
+    return found
 
 
 def _dice(counts: NDArray[np.float64]) -> NDArray[np.float64]:

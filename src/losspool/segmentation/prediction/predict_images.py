@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from os.path import exists, isdir  # unlike pathlib's, they return False for an invalid path
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from rich.console import Console
 
 from losspool.segmentation.base import UserError, in_threads, plain, say, track
-from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.data import CITYSCAPES_CLASSES, ClassInfo, Pixels
 from losspool.segmentation.prediction.pictures import (
     cityscapes_image,
@@ -24,7 +24,7 @@ from losspool.segmentation.prediction.pictures import (
 )
 from losspool.segmentation.prediction.predictor import Predictor
 from losspool.segmentation.prediction.sources import Source, sources_of_files, sources_of_split, with_labels
-from losspool.segmentation.prediction.trained_run import TrainedRun
+from losspool.segmentation.prediction.trained_run import TrainedRun, changed
 from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap, weigher_of, weight_summary, weight_table
 
 SUFFIXES = {
@@ -63,9 +63,8 @@ def label_values(run: TrainedRun, classes: Sequence[ClassInfo]) -> list[int] | N
 
 
 def predict_run(
-    run: TrainedRun,
+    path: Path,
     checkpoint: str,
-    settings: EvaluateConfig,
     out: Path,
     formats: Sequence[str] | None = None,
     *,
@@ -74,13 +73,14 @@ def predict_run(
     names: Sequence[str] | None = None,
     weights: bool = False,
     ids: bool | None = None,
+    trusted: Collection[str] = (),
+    **inference: Any,
 ) -> bool:
     """``losspool predict``. Returns whether every image could be read.
 
     Args:
-        run: the trained run.
+        path: the run's folder.
         checkpoint: ``last``, ``best`` or a step.
-        settings: tiling, scales and flip.
         out: the output folder.
         formats: keys of ``SUFFIXES`` (default: palette and overlay, and ids of ``folder`` data).
         source: an image or a folder of images (default: images of the run's own data).
@@ -88,7 +88,11 @@ def predict_run(
         names: predict only these images of the split.
         weights: also write loss-weight maps; every image needs a label.
         ids: also write ids, or leave them out of the default.
+        trusted: import paths of code that may run.
+        inference: tiling, scales and flip; see :func:`changed`.
     """
+    run = TrainedRun.open(path, trusted)
+    settings = changed(run.config.evaluate, **inference)
     if source is None and split is None and not names:
         raise UserError("pass an image or a folder, or images of the run's own data with --split and --name")
     if source is not None and (names or (split is not None and not weights)):

@@ -13,7 +13,6 @@ from PIL import Image
 
 from losspool.segmentation.base import BrokenFileError, UserError, in_threads
 from losspool.segmentation.data import Dataset, HasLooks, Pixels, try_pair
-from losspool.segmentation.prediction.boundary import boundary_counts
 from losspool.segmentation.prediction.metrics import (
     class_counts,
     class_metrics,
@@ -22,6 +21,7 @@ from losspool.segmentation.prediction.metrics import (
     mean_iou,
     mean_of_present,
 )
+from losspool.segmentation.prediction.regions import REGIONS
 
 
 @dataclass
@@ -38,13 +38,13 @@ class Scores:
     per_image: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     """(3, C) per image name, see :func:`class_counts`. The IoU of any subset of images can be computed from these."""
 
-    boundaries: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    """(3, C) per image name, see :func:`boundary_counts`; empty unless asked for."""
+    regions: dict[str, dict[str, NDArray[np.int64]]] = field(default_factory=dict)
+    """The same in each of ``REGIONS``, by its name and the image's; empty unless asked for."""
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The scores of :func:`class_metrics`: of each class (None if it does not occur), and their mean."""
-        boundary = np.stack(list(self.boundaries.values())) if self.boundaries else None
-        scores = class_metrics(np.stack(list(self.per_image.values())), boundary)
+        regions = {region: np.stack(list(counts.values())) for region, counts in self.regions.items()}
+        scores = class_metrics(np.stack(list(self.per_image.values())), regions)
         return {
             name: {"mean": _number(mean_of_present(found)), "classes": [*map(_number, found)]}
             for name, found in scores.items()
@@ -80,10 +80,10 @@ def score(
     watch: Callable[[], None],
     skip_broken: bool = False,
     *,
-    boundary: bool = False,
+    regions: bool = False,
     done: Callable[[], None] = lambda: None,
 ) -> Scores:
-    """Predict the images at ``indices`` and count; with ``boundary`` also the pixels near outlines.
+    """Predict the images at ``indices`` and count; with ``regions`` also near outlines and inside.
 
     ``watch`` is called before each image and regularly while waiting for it; it may raise to stop. ``done`` is called
     after each image.
@@ -113,8 +113,8 @@ def score(
         matrix = confusion(torch.from_numpy(prediction), torch.from_numpy(label.copy()), classes).numpy()
         scores.matrix += matrix
         scores.per_image[name] = class_counts(matrix)
-        if boundary:
-            scores.boundaries[name] = boundary_counts(prediction, label, classes)
+        for region, counts in REGIONS.items() if regions else ():
+            scores.regions.setdefault(region, {})[name] = counts(prediction, label, classes)
         if looks is not None:
             found = np.bincount(looks[prediction == label], minlength=len(names) + 1)
             scores.looks += np.stack([found, np.bincount(looks.ravel(), minlength=len(names) + 1)], axis=1)[1:]

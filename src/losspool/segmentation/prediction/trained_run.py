@@ -104,7 +104,9 @@ class TrainedRun:
         return self.load(steps[0])
 
 
-def changed(settings: EvaluateConfig, *, tiling: str | None, scales: str | None, flip: bool | None) -> EvaluateConfig:
+def changed(
+    settings: EvaluateConfig, *, tiling: str | None = None, scales: str | None = None, flip: bool | None = None
+) -> EvaluateConfig:
     """The run's settings, overridden by the command's options."""
     wanted: dict[str, Any] = {"tiling": tiling, "flip": flip}
     if scales is not None:

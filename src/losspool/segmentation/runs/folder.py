@@ -102,6 +102,13 @@ def run_name(config: Config) -> str:
     )
 
 
+def default_folder(config: Config, resume: bool) -> Path:
+    """The folder of a run by its name. A run of version 0.1 is resumed under the name that it had then."""
+    folder = Path("runs") / run_name(config)
+    earlier = Path("runs") / f"{config.recipe}-{config.method}-{config.seed}"
+    return earlier if resume and not folder.exists() and earlier.exists() else folder
+
+
 FREE_TO_CHANGE = {
     "data.root",
     "data.cache",

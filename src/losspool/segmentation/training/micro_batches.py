@@ -68,17 +68,18 @@ class MicroBatches(NamedTuple):
         """Crops that share a pool."""
         return {"image": 1, "batch": self.size, "global": self.size * self.processes}[scope]
 
+    def loss_factors(self, valid: Sequence[int], scope: str, hosts: ProcessGroup | None) -> list[float]:
+        """What to multiply the loss of each micro-batch by, so that their mean over all micro-batches and processes is
+        the mean over the step's images that have a valid pixel. Only where each image is a pool; else 1.
 
-def image_factors(valid: Sequence[int], hosts: ProcessGroup | None) -> list[float]:
-    """What to multiply the loss of each micro-batch by, so that their mean over all micro-batches and processes is the
-    mean over the step's images that have a valid pixel.
-
-    ``valid`` has the number of such images of each micro-batch, over which its own loss is the mean. Where no crop of
-    the step is void all over, every factor is exactly 1.
-    """
-    images, parts = sum(valid), len(valid)
-    if hosts is not None:
-        totals = torch.tensor([images, parts])
-        torch.distributed.all_reduce(totals, group=hosts)
-        images, parts = totals.tolist()
-    return [each * parts / images if images else 1.0 for each in valid]
+        ``valid`` has the number of such images of each micro-batch, over which its own loss is the mean. Where no crop
+        of the step is void all over, every factor is exactly 1.
+        """
+        if scope != "image":
+            return [1.0] * len(valid)
+        images, parts = sum(valid), len(valid)
+        if hosts is not None:
+            totals = torch.tensor([images, parts])
+            torch.distributed.all_reduce(totals, group=hosts)
+            images, parts = totals.tolist()
+        return [each * parts / images if images else 1.0 for each in valid]

@@ -65,6 +65,11 @@ def gathered(fabric: Fabric, mine: Thing) -> list[Thing]:
     return everyone
 
 
+def joined(fabric: Fabric, mine: list[Thing]) -> list[Thing]:
+    """The lists of all ranks, one after the other."""
+    return [each for part in gathered(fabric, mine) for each in part]
+
+
 def handed_out(hosts: ProcessGroup | None, mine: Thing) -> Thing:
     """What ``mine`` is on rank 0. Only rank 0's is used; ``hosts`` is a :func:`host_group`."""
     if hosts is None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from losspool.segmentation.base import console, progress_bar, say
@@ -63,6 +65,21 @@ def class_line(names: Sequence[str], ious: Sequence[float | None]) -> str:
     return "  " + ", ".join(
         f"{name} {'–' if iou is None else f'{iou:.3f}'}" for name, iou in zip(names, ious, strict=True)
     )
+
+
+def say_scores(step: int, summary: dict[str, Any], best: dict[str, Any], names: Sequence[str]) -> None:
+    """Print the scores of a validation; on a terminal, of each class as well."""
+    say(f"step {step}: val mIoU {summary['miou']:.4f}, best {best['miou']:.4f} at step {best['step']}")
+    if console.is_terminal:
+        say(class_line(names, summary["iou"]))
+
+
+def resume_command(recipe: str, overrides: Sequence[str], folder: Path, threads: int | None, processes: int) -> str:
+    """The command that resumes a run."""
+    start = ["torchrun", "…", "-m", "losspool"] if processes > 1 else ["losspool"]  # torchrun's options are unknown
+    more = ["--threads", threads] if threads is not None else []
+    words = (recipe, *overrides, "--out", folder, "--resume", *more)
+    return " ".join([*start, "train", *(shlex.quote(str(word)) for word in words)])
 
 
 def cores_hint(threads: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Prepares a run: claims its folder, and builds data, model, loss and optimizer from its config."""
+"""Prepares a run: claims its folder, and builds data, model, loss, optimizer and validation from its config."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 
 from losspool.segmentation.base import BrokenFileError, UserError, sweep
 from losspool.segmentation.config import Config, ModelConfig
-from losspool.segmentation.data import ClassIndex, ClassInfo, Dataset, FileDataset, Skip, check_classes, class_index
+from losspool.segmentation.data import ClassInfo, Dataset, FileDataset, WarnOnce, check_classes, class_index
 from losspool.segmentation.losses import Criterion
 from losspool.segmentation.models import Model, ModelSpec, build_fine_tuned, build_from_spec, build_model, synchronised
 from losspool.segmentation.runs import (
@@ -35,58 +35,88 @@ from losspool.segmentation.runs import (
 )
 from losspool.segmentation.training.loader import check_prefetch
 from losspool.segmentation.training.micro_batches import MicroBatches
-from losspool.segmentation.training.optimization import build_optimizer
+from losspool.segmentation.training.optimization import AveragedWeights, build_optimizer
 from losspool.segmentation.training.processes import gathered, handed_out
 from losspool.segmentation.training.sampling import CropSampler
+from losspool.segmentation.training.validation import Previews, Validation
 
 
 @dataclass(frozen=True)
 class Setup:
     """The parts of a run."""
 
+    folder: RunFolder
+    fabric: Fabric
     config: Config
     """With the range of intensities that was found."""
+    split: MicroBatches
     data: Dataset
-    val_data: Dataset | None
-    """None without validation."""
     sampler: CropSampler
     model: Model
-    index: ClassIndex
     criterion: Criterion
     network: Any
     """The model's module, wrapped by Fabric."""
     optimizer: Any
+    averaged: AveragedWeights
+    validation: Validation | None
+    """None without validation data."""
+    warn: WarnOnce
 
 
-def build_setup(
-    config: Config, fabric: Fabric, folder: RunFolder, stored: dict[str, Any] | None, broken: Skip | None
-) -> Setup:
-    """Build every part of a run. If there is a ``stored`` checkpoint, its weights are still to be restored."""
+def set_up(
+    folder: RunFolder, config: Config, fabric: Fabric, hosts: ProcessGroup | None, lock: RunLock, resume: bool
+) -> tuple[Setup, dict[str, Any] | None]:
+    """Claim the folder of a run to resume, and build every part. Returns them with the checkpoint to restore."""
+    split = MicroBatches.of(config.train, fabric.world_size)
+    config, stored = _claim_and_read_on_rank_0(folder, config, fabric, hosts, lock, resume)
     check_prefetch(config.data.workers, config.sampling.lag)
     check_trackers(config.train.trackers)
     data = config.data.open(config.data.train)
     if isinstance(data, FileDataset) and data.reading != config.data.reading:
         config = replace(config, data=replace(config.data, intensity=data.reading.intensity))
     val_data = _validation_data(config)
+    warn = WarnOnce(silent=fabric.global_rank != 0)
+    broken = warn if config.data.skip_broken else None
     with fabric.rank_zero_first(local=True):  # one rank builds it, the others read the cache
         index = class_index(data, Path(config.data.cache) if config.data.cache else None, broken)
     sampler = CropSampler(index, config.sampling, config.seed)
     model = _fresh_model(config, data) if stored is None else _stored_model(folder, config, data, stored)
-    batch = MicroBatches.of(config.train, fabric.world_size).size
-    if not model.spec.built_in or batch == 1:
-        model.dry_run(*config.data.crop, batch)
+    if not model.spec.built_in or split.size == 1:
+        model.dry_run(*config.data.crop, split.size)
     if config.model.batch_norm == "sync":
         model = synchronised(model, fabric.device)
-    criterion = Criterion(config.loss, index, model.spec.logit_stride).to(fabric.device)
+    criterion = Criterion(config.loss, index, model.spec.logit_stride, config.model.aux_weight).to(fabric.device)
     module = model.module
     if config.train.channels_last:
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
     optimizer = build_optimizer(model, config.train)
-    network = cast(nn.Module, torch.compile(module)) if config.train.compile else module
-    return Setup(config, data, val_data, sampler, model, index, criterion, *fabric.setup(network, optimizer))
+    compiled = cast(nn.Module, torch.compile(module)) if config.train.compile else module
+    network, optimizer = fabric.setup(compiled, optimizer)
+    averaged = AveragedWeights(model.module, config.train.ema)
+    validation = None
+    if val_data is not None:
+        count, goes_on = config.train.previews, stored is not None
+        previews = Previews(folder.previews, val_data, count, broken, goes_on=goes_on)
+        validation = Validation(fabric, config, model, val_data, previews, index, warn)
+    setup = Setup(
+        folder=folder,
+        fabric=fabric,
+        config=config,
+        split=split,
+        data=data,
+        sampler=sampler,
+        model=model,
+        criterion=criterion,
+        network=network,
+        optimizer=optimizer,
+        averaged=averaged,
+        validation=validation,
+        warn=warn,
+    )
+    return setup, stored
 
 
-def claim_and_read(
+def _claim_and_read_on_rank_0(
     folder: RunFolder, config: Config, fabric: Fabric, hosts: ProcessGroup | None, lock: RunLock, resume: bool
 ) -> tuple[Config, dict[str, Any] | None]:
     """Read the checkpoint to resume from, and return it with the config as the run has begun.

@@ -1,12 +1,18 @@
-"""The progress of a run, and whether a validation or checkpoint is due."""
+"""The progress of a run, whether a validation or checkpoint is due, and what a checkpoint holds."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from losspool.segmentation.config import Config, TrainConfig
+from losspool.segmentation.base import parse_yaml, say
+from losspool.segmentation.config import Config, TrainConfig, dump_config
+from losspool.segmentation.runs import fitting
+from losspool.segmentation.training.micro_batches import MicroBatches
+from losspool.segmentation.training.optimization import rate_factor
+from losspool.segmentation.training.setup import Setup
+from losspool.segmentation.training.step_stats import StepStats
 
 
 @dataclass
@@ -47,6 +53,19 @@ class State:
         """The fields as stored in a checkpoint."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
+    def outcome(self, config: Config) -> dict[str, Any]:
+        """The fields as run.json has them."""
+        skipped = {"skipped": self.skipped} if config.data.skip_broken else {}
+        changes = {name: found for name in ("raised", "regrouped") if (found := getattr(self, name))}
+        return {"step": self.step, "best": self.best, **skipped, **changes}
+
+    def validated_with(self, miou: float) -> dict[str, Any]:
+        """Note the score of a validation at this step. Returns the best so far."""
+        self.validated = self.step
+        if self.best is None or miou > self.best["miou"]:
+            self.best = {"step": self.step, "miou": miou}
+        return self.best
+
     def complete(self, config: Config) -> bool:
         return self.step == config.train.steps and not self.validation_due(config)
 
@@ -61,3 +80,60 @@ class State:
         is_best = self.best is not None and self.best["step"] == self.step
         kept = self.step in train.keep_steps
         return self.step % train.checkpoint_every == 0 or is_best or self.step == train.steps or kept
+
+
+def checkpoint_content(setup: Setup, state: State, window: StepStats) -> dict[str, Any]:
+    """What a checkpoint holds. ``window`` sums the statistics since the last line of metrics."""
+    return {
+        **state.to_dict(),
+        "processes": setup.fabric.world_size,
+        "model": setup.model.module.state_dict(),
+        "averaged": setup.averaged.values,
+        "spec": setup.model.spec.to_dict(),
+        "classes": [info.to_dict() for info in setup.data.classes],
+        "config": dump_config(setup.config),
+        "optimizer": setup.optimizer.state_dict(),
+        "precision": setup.fabric.strategy.precision.state_dict(),
+        "running": setup.sampler.running.state_dict(),
+        "window": window.values.cpu(),
+    }
+
+
+def restored(setup: Setup, stored: dict[str, Any] | None) -> tuple[State, StepStats]:
+    """Restore a run from the content of a checkpoint. Returns its state and window; those of a new run without one."""
+    window = StepStats.zeros(len(setup.data.classes))
+    if stored is None:
+        return State(), window
+    config, main = setup.config, setup.fabric.global_rank == 0
+    with fitting(setup.folder.checkpoints, "the run"):
+        setup.model.module.load_state_dict(stored["model"])
+        setup.averaged.load(stored.get("averaged", {}))
+        setup.optimizer.load_state_dict(stored["optimizer"])
+        setup.fabric.strategy.precision.load_state_dict(stored["precision"])
+        setup.sampler.running.load_state_dict(stored["running"])
+        window.values[: len(stored["window"])] = stored["window"]
+        state = State(*(stored.get(each.name, each.default) for each in fields(State)))
+        state.check(config.train.steps)
+        known = parse_yaml(stored["config"])["train"]
+        kept = {name: known[name] for name in ("steps", "batch", "accumulate")}
+        before = replace(config.train, **kept, global_batch=known.get("global_batch"))
+        split = MicroBatches.of(before, int(stored["processes"]))
+    setup.split.check_kept(split, config.train, setup.criterion.scope, setup.folder.path)
+    if split.processes != setup.split.processes:
+        state.regrouped = [*(state.regrouped or []), [state.step, split.processes, setup.split.processes]]
+    if main:
+        say(f"resumed at step {state.step} of {config.train.steps}")
+    if before.steps < config.train.steps:
+        state.raised = [*(state.raised or []), [state.step, before.steps, config.train.steps]]
+        if main:
+            say(_raised(before, config.train, state.step))
+    return state, window
+
+
+def _raised(before: TrainConfig, now: TrainConfig, step: int) -> str:
+    """That the run has more steps now, and what this does to the learning rate."""
+    old, new = (train.lr * rate_factor(train, step) for train in (before, now))
+    return (
+        f"train.steps is raised from {before.steps} to {now.steps}: from here on the rate follows the "
+        f"{now.schedule} schedule of {now.steps} steps, at {new:.3g} instead of {old:.3g}"
+    )

@@ -1,8 +1,12 @@
-"""Statistics of a training step, as sums over micro-batches, ranks and steps."""
+"""Statistics and times of training steps. The device computes them; the host runs ahead of it and reads them later."""
 
 from __future__ import annotations
 
 import math
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +14,12 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from losspool.segmentation.base import BrokenFileError, UserError
 from losspool.segmentation.data import IGNORE
 from losspool.segmentation.losses import LossResult
 from losspool.segmentation.prediction import confusion
+from losspool.segmentation.training.processes import joined
+from losspool.segmentation.training.sampling import Draw
 from losspool.stats import class_mass
 
 # "unused" keeps the places of the others: older checkpoints store whether the run was stopped there.
@@ -108,3 +115,119 @@ def step_stats(result: LossResult, labels: Tensor, classes: int, skipped: int = 
     # new_full is filled on the device; new_tensor would copy the number from the host, and wait for the device.
     later = [counts.new_full((1,), skipped), counts.new_zeros(len(_LATER) - 1)]
     return StepStats(torch.cat([scalars, mass, counts, *later]), classes)
+
+
+def host_waits(device: torch.device) -> bool:
+    """Whether reading a value makes the host wait for the device. On the CPU, every value is there at once."""
+    return device.type != "cpu"
+
+
+class HostCopy:
+    """A copy of a tensor in the host's memory. The copy starts at once; the host waits for it only in :meth:`read`."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._done: torch.cuda.Event | None = None
+        self._values = values
+        if host_waits(values.device):
+            # Only into pinned memory can a device copy by itself.
+            self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=values.is_cuda)
+            self._values.copy_(values, non_blocking=True)
+            self._done = torch.cuda.Event()
+            self._done.record()
+
+    def read(self) -> Tensor:
+        """Wait until the copy is complete, but not for work that the device was given after it."""
+        if self._done is not None:
+            self._done.synchronize()
+        return self._values
+
+
+class Stopwatch:
+    """Sums the time that the device works on blocks of code."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._events_needed = host_waits(device)  # the host would only measure how long it takes to ask for the work
+        self._seconds = 0.0
+        self._blocks: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Measure a block."""
+        if self._events_needed:
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            yield
+            end.record()
+            self._blocks.append((begin, end))
+        else:
+            began = time.perf_counter()
+            yield
+            self._seconds += time.perf_counter() - began
+
+    def take(self) -> float:
+        """The seconds since the last call. Waits until the device has finished the last block."""
+        if self._blocks:
+            self._blocks[-1][1].synchronize()
+            self._seconds += sum(begin.elapsed_time(end) for begin, end in self._blocks) / 1000
+            self._blocks.clear()
+        taken, self._seconds = self._seconds, 0.0
+        return taken
+
+
+@dataclass
+class Step:
+    """A step, with all that is needed to report on it later."""
+
+    number: int
+    """The first step is 1."""
+    mine: StepStats
+    """The statistics of this rank."""
+    total: StepStats
+    """Their sum over ranks."""
+    draws: list[Draw]
+    broken: list[BrokenFileError]
+
+    def not_finite(self, fabric: Fabric, names: Sequence[str], lr: float) -> UserError:
+        """The error of a loss that is not finite, with its images. Every rank must call this."""
+        images = [] if math.isfinite(self.mine.loss) else [names[draw.image] for draw in self.draws]
+        return UserError(
+            f"the loss is not finite at step {self.number}, on the images {', '.join(joined(fabric, images))}; "
+            f"try a lower train.lr than {lr:g}"
+        )
+
+
+class UnreadSteps:
+    """A queue of steps. It keeps their statistics on the device until they are read.
+
+    The sampler needs a step when ``age`` more steps are done. A step that is not read by half of that time is copied to
+    the host in the background, so that the sampler does not wait for the device. A copy that starts only when it is
+    needed would wait for all steps since.
+    """
+
+    def __init__(self, age: int) -> None:
+        self.age = age
+        self._copied: deque[tuple[Step, HostCopy, int]] = deque()  # with the row of the copy; older than the others
+        self._on_device: list[Step] = []
+
+    def add(self, step: Step) -> None:
+        self._on_device.append(step)
+        if len(self._on_device) > self.age // 2:
+            self._start_copy()
+
+    def read(self, until: int) -> Iterator[tuple[Step, StepStats]]:
+        """Yield the steps up to ``until`` in order, with their totals on the host.
+
+        A step leaves the queue when the next one is asked for. If the caller raises an error, the step stays, and the
+        next read finds it again.
+        """
+        if self._on_device and self._on_device[0].number <= until:
+            self._start_copy()
+        while self._copied and self._copied[0][0].number <= until:
+            step, copy, row = self._copied[0]
+            yield step, StepStats(copy.read()[row], step.total.classes)
+            self._copied.popleft()
+
+    def _start_copy(self) -> None:
+        copy = HostCopy(torch.stack([step.total.values for step in self._on_device]))
+        self._copied += [(step, copy, row) for row, step in enumerate(self._on_device)]
+        self._on_device = []

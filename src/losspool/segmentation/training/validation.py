@@ -18,9 +18,10 @@ from torch import Tensor
 
 from losspool.segmentation.base import BrokenFileError, in_threads, replacing, write_json
 from losspool.segmentation.config import Config
-from losspool.segmentation.data import ClassIndex, Dataset, Pixels, Skip, try_pair
+from losspool.segmentation.data import ClassIndex, Dataset, Pixels, Skip, WarnOnce, try_pair
 from losspool.segmentation.models import Model
 from losspool.segmentation.prediction import Predictor, Scores, Weigher, palette_image, save_png, score
+from losspool.segmentation.training.processes import joined
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,7 @@ class Validation:
     data: Dataset
     previews: Previews
     index: ClassIndex
-    name: Callable[[list[BrokenFileError]], list[BrokenFileError]]
-    """Warns about the broken files that any rank found, and returns them."""
+    warn: WarnOnce
 
     def __call__(self, step: int, watch: Callable[[], None]) -> dict[str, Any]:
         """The scores over all ranks, as written to metrics.jsonl. ``watch`` may raise to stop."""
@@ -56,7 +56,8 @@ class Validation:
         if self.fabric.global_rank == 0:
             self.previews.write(step, Weigher(self.config.loss.at(step), self.index, predict), watch)
         module.train()
-        broken = None if scores.broken is None else self.name(scores.broken)
+        broken = None if scores.broken is None else joined(self.fabric, scores.broken)
+        self.warn(*broken or ())
         return Scores(self._total(scores.matrix), self._total(scores.looks), scores.look_names, broken).summary()
 
     def _total(self, part: NDArray[np.int64]) -> NDArray[np.int64]:

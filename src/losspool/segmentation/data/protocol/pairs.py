@@ -53,7 +53,8 @@ class WarnOnce:
         self._silent = silent
         self._reported: set[str] = set()
 
-    def __call__(self, error: BrokenFileError) -> None:
-        if not self._silent and str(error) not in self._reported:
-            self._reported.add(str(error))
-            say(f"skipped: {error}")
+    def __call__(self, *errors: BrokenFileError) -> None:
+        for error in errors:
+            if not self._silent and str(error) not in self._reported:
+                self._reported.add(str(error))
+                say(f"skipped: {error}")

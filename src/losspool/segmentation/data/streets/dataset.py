@@ -12,8 +12,10 @@ from PIL import Image
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.data.protocol import ClassInfo, Pixels
+from losspool.segmentation.data.streets.chance import Dice
 from losspool.segmentation.data.streets.classes import CLASSES, LOOKS
 from losspool.segmentation.data.streets.compose import VERSION, Scene, scene
+from losspool.segmentation.data.streets.noise import with_wrong_blobs
 
 COUNTS = {"train": 1000, "val": 100, "test": 200}
 """Default number of scenes per split."""
@@ -32,15 +34,25 @@ def splits() -> tuple[str, ...]:
 
 
 def options(data: Any, split: str) -> dict[str, Any]:
-    """Return size and count from the ``data`` section of a recipe; only the training split sets a count."""
-    return {"size": data.streets_size, **({"count": data.streets_train} if split == "train" else {})}
+    """Return a split's settings from the ``data`` section of a recipe; count and noise are the training split's."""
+    train = {"count": data.streets_train, "noise": data.streets_noise} if split == "train" else {}
+    return {"size": data.streets_size, **train}
 
 
 class Streets:
-    """Generated street scenes, deterministic in (seed, split, index, size) and independent of ``count``."""
+    """Generated street scenes, deterministic in (seed, split, index, size) and independent of ``count``.
+
+    ``noise`` is the share of label blobs with a wrong class. Images and looks do not depend on it.
+    """
 
     def __init__(
-        self, split: str = "train", *, seed: int = 0, size: tuple[int, int] = (256, 256), count: int | None = None
+        self,
+        split: str = "train",
+        *,
+        seed: int = 0,
+        size: tuple[int, int] = (256, 256),
+        count: int | None = None,
+        noise: float = 0.0,
     ) -> None:
         if split not in SPLITS:
             raise UserError(f"streets has the splits {', '.join(SPLITS)}, not {split!r}")
@@ -48,7 +60,9 @@ class Streets:
             raise UserError(f"count of streets must be a whole number from 1 to {MOST}, not {count!r}")
         if not _is_whole(seed):
             raise UserError(f"seed of streets must be a whole number, not {seed!r}")
-        self._split, self._seed = split, seed
+        if not 0 <= noise <= 1:
+            raise UserError(f"noise of streets must be from 0 to 1, not {noise!r}")
+        self._split, self._seed, self._noise = split, seed, float(noise)
         self._size = _checked_size(size)
         self._count = COUNTS[split] if count is None else count
         self._names = tuple(f"streets-{split}-{index:06d}" for index in range(self._count))
@@ -87,8 +101,10 @@ class Streets:
         return self._scene(index).looks
 
     def fingerprint(self) -> str:
-        """Hash everything that the labels depend on: generator version, seed, split, size and count."""
-        key = ("streets", VERSION, self._seed, self._split, self._size, self._count)
+        """Hash everything that the labels depend on: generator version, seed, split, size, count and noise."""
+        key: tuple[object, ...] = ("streets", VERSION, self._seed, self._split, self._size, self._count)
+        if self._noise:
+            key += (self._noise,)
         return hashlib.sha256(repr(key).encode()).hexdigest()
 
     def _scene(self, index: int) -> Scene:
@@ -99,6 +115,9 @@ class Streets:
             kept = self._kept.get(index)
         if kept is None:
             kept = scene(self._seed, self._split, index, self._size)  # outside the lock: threads draw in parallel
+            if self._noise:
+                dice = Dice("streets", self._seed, self._split, index, "noise")
+                kept = kept._replace(label=with_wrong_blobs(kept.label, self._noise, len(CLASSES), dice))
             with self._lock:
                 self._kept[index] = kept
                 while len(self._kept) > KEPT:

@@ -1,11 +1,17 @@
-"""Boundary IoU: the IoU of the pixels near the outlines of label and prediction (Cheng et al., CVPR 2021).
+"""Counts near outlines and inside them.
 
-A pixel of a class belongs to its boundary region if a pixel of another class, or the edge of the image, is within d
-pixels: d is 2 % of the image's diagonal, and the distance is the larger one of rows and columns. This is the authors'
+Boundary IoU is the IoU of the pixels near the outlines of label and prediction (Cheng et al., CVPR 2021). A pixel of a
+class belongs to its boundary region if a pixel of another class, or the edge of the image, is within d pixels: d is 2 %
+of the image's diagonal, and the distance is the larger one of rows and columns. This is the authors'
 ``mask - erode(mask)`` with d erosions by a 3×3 square, for all classes at once.
+
+Interior IoU is the IoU of the pixels that are more than ``MARGIN`` pixels away from every outline of the label and from
+the edge of the image. It does not depend on how generously outlines are drawn.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +20,8 @@ from losspool.segmentation.data import IGNORE, Pixels
 
 RATIO = 0.02
 """The authors' share of the diagonal."""
+MARGIN = 3
+"""Pixels beside an outline that do not count as inside."""
 _OUTSIDE = 254  # neither a class nor void
 
 
@@ -28,6 +36,13 @@ def boundary_counts(prediction: Pixels, label: Pixels, classes: int) -> NDArray[
     guess = np.where(valid, prediction, label)
     ours, theirs = (near_outline(each, reach) & valid for each in (guess, label))
     counted = (label[ours & theirs & (guess == label)], label[theirs], guess[ours])
+    return np.stack([np.bincount(each, minlength=classes) for each in counted]).astype(np.int64)
+
+
+def interior_counts(prediction: Pixels, label: Pixels, classes: int) -> NDArray[np.int64]:
+    """(3, C): hits, labelled and predicted pixels inside the label's outlines; void pixels do not count."""
+    inside = ~near_outline(label, MARGIN) & (label != IGNORE)
+    counted = (label[inside & (prediction == label)], label[inside], prediction[inside])
     return np.stack([np.bincount(each, minlength=classes) for each in counted]).astype(np.int64)
 
 
@@ -47,3 +62,10 @@ def _extreme(values: Pixels, pick: np.ufunc, reach: int) -> Pixels:
         span *= 2
     rest = width - span
     return pick(values[: len(values) - rest], values[rest:]) if rest else values
+
+
+REGIONS: dict[str, Callable[[Pixels, Pixels, int], NDArray[np.int64]]] = {
+    "boundary": boundary_counts,
+    "interior": interior_counts,
+}
+"""Parts of an image that are counted by themselves."""
