@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ray_cluster import RayCluster
-from real_runs import ForkedProcess, Processes, outcome, trainings, variables
+from real_runs import ForkedProcess, Processes, forked_python, outcome, trainings, variables
 from runs_for_tests import metrics, write_recipe
 
 STEPS = 100
@@ -28,11 +28,13 @@ def write_grid(folder: Path, runs, steps: int = STEPS, **content) -> Path:
 
 
 class Runner:
-    """``losspool lab run`` in a process of its own, which starts those of the runs as it does for a user."""
+    """``losspool lab run`` in a process of its own, which starts those of the runs: new interpreters with Ray alone."""
 
     def __init__(self, processes: Processes, grid: Path, out: Path, *options, **environment) -> None:
         self._errors = grid.with_name(f"{out.name}.errors")
         words = ("lab", "run", grid, "--out", out, "--threads", "1", *options)
+        if "ray" not in options:
+            environment |= forked_python()
         with open(self._errors, "w") as errors:
             self.process: ForkedProcess = processes.launch(*words, errors=errors, COLUMNS="120", **environment)
 
