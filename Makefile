@@ -35,7 +35,8 @@ test: $(SETUP)  ## run the tests
 	$(BIN)/python -m pytest -m 'not cluster' --numprocesses 3 --dist worksteal
 
 test-clusters: $(SETUP)  ## run the tests of many processes, two hosts, Ray and Slurm
-	$(BIN)/python -m pytest -m cluster --numprocesses 3 --dist loadgroup
+	$(BIN)/python -m pytest -m cluster --numprocesses 3 --dist loadgroup \
+		$$(grep --recursive --files-with-matches --include='test_*.py' 'pytest.mark.cluster' tests)
 
 # Other frameworks, beside torch and the tools of the main environment, which stays free of them. pip would not find a
 # set of versions: torchvision's wheel asks for a CUDA build of torch.
