@@ -6,8 +6,8 @@ SETUP := $(VENV)/.installed
 LAB := $(VENV)/.lab
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-clusters test-frameworks test-integrations kernels lint types docs demo package schema images bench matrix \
-	mutants
+.PHONY: help setup test test-clusters test-frameworks test-integrations newer-triton kernels lint types docs demo package \
+	schema images bench matrix mutants
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,8 +17,8 @@ setup: $(SETUP)  ## make the environment in .venv
 # The pinned versions need it; pip would only say that it finds none of them.
 NEW_VENV = @$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "make needs Python 3.11 or newer: name one as in make PYTHON=python3.11")' && $(PYTHON) -m venv $(VENV)
 
-# The constraints pin what is tested.
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+# The constraints pin what is tested. Python compiles what is imported; all fifteen thousand files would take a minute.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
 
 $(SETUP): pyproject.toml constraints.txt
 	$(NEW_VENV)
@@ -35,7 +35,8 @@ test: $(SETUP)  ## run the tests
 	$(BIN)/python -m pytest -m 'not cluster' --numprocesses 3 --dist worksteal
 
 test-clusters: $(SETUP)  ## run the tests of many processes, two hosts, Ray and Slurm
-	$(BIN)/python -m pytest -m cluster --numprocesses 3 --dist loadgroup
+	$(BIN)/python -m pytest -m cluster --numprocesses 3 --dist loadgroup \
+		$$(grep --recursive --files-with-matches --include='test_*.py' 'pytest.mark.cluster' tests)
 
 # Other frameworks, beside torch and the tools of the main environment, which stays free of them. pip would not find a
 # set of versions: torchvision's wheel asks for a CUDA build of torch.
@@ -65,8 +66,10 @@ test-integrations: $(FRAMEWORKS)/.trackers test-frameworks  ## the same, with W&
 # A Triton that no torch brings yet: the kernels must build with it too.
 NEWER_TRITON := $(VENV)/triton-3.9.0
 
-$(NEWER_TRITON):
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ triton==3.9.0
+$(NEWER_TRITON): | $(SETUP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --target $@ triton==3.9.0
+
+newer-triton: $(NEWER_TRITON)
 
 kernels: $(SETUP) $(NEWER_TRITON)  ## run the GPU kernels in Triton's interpreter, and build them for GPUs
 	TRITON_INTERPRET=1 LOSSPOOL_KERNELS=interpret NEWER_TRITON=$(abspath $(NEWER_TRITON)) \

@@ -18,7 +18,17 @@ torch.set_num_threads(1)
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
 
-GRIDS = Path(__file__).parent / "lab" / "grids" / "test_runner.py"
+HERE = Path(__file__).parent
+LONGEST = {
+    HERE / "lab/grids/test_runner.py",
+    HERE / "faults/test_rank_dies.py",
+    HERE / "results/test_publish.py",
+    HERE / "results/test_rerun.py",
+    HERE / "segmentation/training/test_networks_train.py",
+    HERE / "segmentation/prediction/test_export.py",
+    HERE / "test_compile.py",
+}
+"""Files with a test that takes ten seconds or more."""
 WAITING = {"launch", "torchrun", "undisturbed"}
 """Fixtures of tests that start processes."""
 
@@ -34,7 +44,7 @@ def _default_signals():
 def pytest_collection_modifyitems(items):
     """Spread the files that start processes over the run: their tests wait, and others can use the time.
 
-    Grids that really run come first. They take longest, and nothing should be left to wait for at the end.
+    The longest come first: nothing should be left to wait for at the end.
     """
     files = {}
     for item in items:
@@ -44,7 +54,7 @@ def pytest_collection_modifyitems(items):
     for kind in (False, True):
         some = [path for path in files if waits[path] is kind]
         places |= {path: (index + 0.5) / len(some) for index, path in enumerate(some)}
-    places[GRIDS] = 0.0
+    places |= dict.fromkeys(LONGEST, 0.0)
     items.sort(key=lambda item: places[item.path])
 
 

@@ -39,11 +39,11 @@ def serve(path: str) -> tuple[str, list[str]]:
             bury(running)
         if listener in ready:
             connection, _ = listener.accept()
-            message, (output, errors), *_ = socket.recv_fds(connection, 1 << 20, 2)
+            message, streams, *_ = socket.recv_fds(connection, 1 << 20, 3)
             if pid := os.fork():
                 running[pid] = connection
-                os.close(output)
-                os.close(errors)
+                for each in streams:
+                    os.close(each)
                 connection.sendall(f"{pid}\n".encode())
                 continue
             signal.set_wakeup_fd(-1)
@@ -52,7 +52,7 @@ def serve(path: str) -> tuple[str, list[str]]:
                 each.close()
             os.close(reader)
             os.close(writer)
-            return become(output, errors, **json.loads(message))
+            return become(streams, **json.loads(message))
 
 
 def bury(running: dict[int, socket.socket]) -> None:
@@ -65,21 +65,19 @@ def bury(running: dict[int, socket.socket]) -> None:
             connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
-def become(
-    output: int, errors: int, module: str, words: list[str], environment: dict, folder: str
-) -> tuple[str, list[str]]:
-    """What a new process would have: its own session, output, environment and folder."""
+def become(streams: list[int], module: str, words: list[str], environment: dict, folder: str) -> tuple[str, list[str]]:
+    """What a new process would have: its own session, output, errors and perhaps input, environment and folder."""
     os.setsid()
-    os.dup2(output, 1)
-    os.dup2(errors, 2)
-    os.close(output)
-    os.close(errors)
+    for each, place in zip(streams, (1, 2, 0), strict=False):
+        os.dup2(each, place)
+        os.close(each)
     # As Python opens them: the old ones believe that they can seek.
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    sys.executable = environment.get("FORKED_PYTHON", sys.executable)
     return module, words
 
 

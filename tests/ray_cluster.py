@@ -16,10 +16,14 @@ QUICK = {
 
 
 class RayCluster:
-    """Started with ``ray start``, as a user does. Nothing of it outlives the block."""
+    """Started with ``ray start``, as a user does. Nothing of it outlives the block.
 
-    def __init__(self, quick: bool = True) -> None:
+    To the second node, the folder ``hidden`` is empty, which takes root.
+    """
+
+    def __init__(self, quick: bool = True, hidden: Path | None = None) -> None:
         self._options = QUICK if quick else {}
+        self._hidden = hidden
 
     def __enter__(self) -> "RayCluster":
         self._processes = Processes()
@@ -34,7 +38,7 @@ class RayCluster:
                 "--head", "--port", self.address.split(":")[1], "--temp-dir", self._folder.name, gpu="0"
             )
             assert until(self._answers)
-            self.second = self.join(gpu="1")
+            self.second = self._join(gpu="1", hidden=self._hidden)
         except BaseException:  # the block's end will not be reached
             self.__exit__()
             raise
@@ -44,8 +48,7 @@ class RayCluster:
         self._processes.__exit__(*exception)
         self._folder.cleanup()
 
-    def join(self, gpu: str, hidden: Path | None = None) -> Process:
-        """Another node; to it, the folder ``hidden`` is empty, which takes root."""
+    def _join(self, gpu: str, hidden: Path | None = None) -> Process:
         node = self._start("--address", self.address, gpu=gpu, hidden=hidden)
         output = ""
         while "Ray runtime started" not in output:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from losspool.segmentation.base.errors import UserError
 from real_runs import until
 
-many = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def damaged(files):

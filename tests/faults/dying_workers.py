@@ -1,6 +1,6 @@
-"""Loaders whose worker dies at the worst moment, each to be run in a process of its own: it would hang for ever.
+"""Loaders whose worker dies at the worst moment, in a process of their own: it would hang for ever.
 
-``python -m faults.dying_workers NAME FOLDER`` prints "ended" if the loader noticed.
+``python -m faults.dying_workers FOLDER`` prints the name of each death that its loader has noticed.
 """
 
 import os
@@ -45,7 +45,7 @@ def exhaust(batches, sampler):
         sampler.running.observe(torch.zeros(3, 3))
 
 
-def die_with_a_lock(folder):
+def die_with_a_lock(folder, patch):
     """A worker asks whether it is done, and dies before it has let go of the lock that is needed to tell it."""
     real, trainer, asked = Event.is_set, os.getpid(), []
 
@@ -56,17 +56,15 @@ def die_with_a_lock(folder):
         with self._cond:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Event.is_set = is_set
-    batches, sampler = crops(Path(folder))
+    patch(Event, "is_set", is_set)
+    batches, sampler = crops(folder)
     with pytest.raises(UserError, match="was killed by SIGKILL"):
         exhaust(batches, sampler)
-    del batches
-    print("ended")
 
 
-def die_in_a_message(folder, last=b"\0\0\1\0the beginning of 256 bytes"):
+def die_in_a_message(folder, patch, last=b"\0\0\1\0the beginning of 256 bytes"):
     """The thread that pins memory awaits the rest of it."""
-    pin_without_a_device()
+    pin_without_a_device(patch)
     loop = torch_worker._worker_loop
 
     def torn(*arguments):
@@ -76,11 +74,10 @@ def die_in_a_message(folder, last=b"\0\0\1\0the beginning of 256 bytes"):
             os.kill(os.getpid(), signal.SIGKILL)
         loop(*arguments)
 
-    torch_worker._worker_loop = torn
-    batches, sampler = crops(Path(folder), pin=True)
+    patch(torch_worker, "_worker_loop", torn)
+    batches, sampler = crops(folder, pin=True)
     with pytest.raises(UserError, match="was killed by SIGKILL"):
         exhaust(batches, sampler)
-    print("ended")
 
 
 class Refused:
@@ -90,13 +87,13 @@ class Refused:
         return os.stat, ("/nowhere/at/all",)
 
 
-def die_after_a_message(folder):
+def die_after_a_message(folder, patch):
     """The thread that pins memory finds nobody to fetch the batch from, and ends with an exception."""
     content = pickle.dumps(Refused())
-    die_in_a_message(folder, struct.pack("!i", len(content)) + content)
+    die_in_a_message(folder, patch, struct.pack("!i", len(content)) + content)
 
 
-def pin_without_a_device(patch=setattr):
+def pin_without_a_device(patch):
     """What torch asks of an accelerator before it starts the thread that pins memory."""
     for name, found in {"is_available": True, "current_device_index": 0, "set_device_index": None}.items():
         patch(torch.accelerator, name, lambda *_, found=found: found)
@@ -105,5 +102,7 @@ def pin_without_a_device(patch=setattr):
 
 
 if __name__ == "__main__":
-    deaths = {death.__name__: death for death in (die_with_a_lock, die_in_a_message, die_after_a_message)}
-    deaths[sys.argv[1]](sys.argv[2])
+    for death in (die_with_a_lock, die_in_a_message, die_after_a_message):
+        with pytest.MonkeyPatch.context() as patch:
+            death(Path(sys.argv[1]) / death.__name__, patch.setattr)
+        print(death.__name__, flush=True)

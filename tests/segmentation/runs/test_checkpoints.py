@@ -1,10 +1,9 @@
 """Checkpoints are read whole or not at all, and never run anything."""
 
+import multiprocessing
 import os
 import pickle
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -120,15 +119,15 @@ def test_a_full_disk_leaves_the_old_one(tmp_path, monkeypatch):
 
 
 def test_a_killed_writer_leaves_no_checkpoint(tmp_path):
-    code = """
-import os, sys, pathlib, torch
-from losspool.segmentation.runs import checkpoints as checkpoint
-real = torch.save
-def torn(content, partial):
-    real(content, partial)
-    os._exit(9)
-torch.save = torn
-checkpoint.write_checkpoint(pathlib.Path(sys.argv[1]), 3, {})
-"""
-    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 9
+    real = torch.save
+
+    def write():
+        torch.save = lambda content, partial: (real(content, partial), os._exit(9))
+        write_checkpoint(tmp_path, 3, {})
+
+    writer = multiprocessing.get_context("fork").Process(target=write)
+    writer.start()
+    writer.join()
+    assert writer.exitcode == 9
+    assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
     assert newest_checkpoint(tmp_path) is None

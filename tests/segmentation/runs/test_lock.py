@@ -1,7 +1,10 @@
 """One process at a time trains in a folder, and what it resumes from is the last that anyone wrote."""
 
 import errno
+import multiprocessing
+import os
 import shutil
+import signal
 import threading
 import time
 
@@ -14,7 +17,7 @@ from losspool.segmentation.runs.checkpoints import checkpoint_path
 from losspool.segmentation.runs.folder import RunFolder
 from losspool.segmentation.training import setup
 from losspool.segmentation.training.trainer import Trainer
-from real_runs import Processes, alive
+from real_runs import alive, kill
 from runs_for_tests import metrics, train, write_recipe
 
 
@@ -70,24 +73,27 @@ def test_a_run_that_began_meanwhile_is_not_begun_again(tmp_path, monkeypatch):
 
 def test_a_child_that_lives_on_does_not_keep_the_lock(tmp_path):
     """A loader worker may outlive a trainer that was killed, for a moment."""
-    code = """
-import multiprocessing, os, signal, sys, time
-from pathlib import Path
-from losspool.segmentation.runs import RunLock
-lock = RunLock(Path(sys.argv[1])).claim()
-child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
-child.start()
-print(child.pid, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    with Processes() as processes:
-        process = processes.python("-c", code, tmp_path / "run")
-        child = int(process.stdout.readline())
-        process.wait()
+    fork, (reader, writer) = multiprocessing.get_context("fork"), multiprocessing.Pipe(duplex=False)
+
+    def hold():
+        held = RunLock(tmp_path / "run").claim()
+        child = fork.Process(target=time.sleep, args=(60,))
+        child.start()
+        writer.send(child.pid)
+        assert held.held
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process = fork.Process(target=hold)
+    process.start()
+    child = reader.recv()
+    try:
+        process.join()
         assert alive(child)
         began = time.monotonic()
         RunLock(tmp_path / "run").claim().release()
         assert time.monotonic() - began < lock.PATIENCE / 2
+    finally:
+        kill(child)
 
 
 def test_a_file_system_without_locks_goes_without_one(tmp_path, monkeypatch):

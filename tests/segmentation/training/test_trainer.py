@@ -234,14 +234,14 @@ def test_compiled_and_channels_last_train_alike(recipe, tmp_path, option):
         torch.testing.assert_close(plain[key], other[key], rtol=1e-3, atol=1e-5)
 
 
-def test_overfits_four_streets(tmp_path):
+def test_overfits_two_streets(tmp_path):
     """The whole chain learns: generated scenes, sampler, loss, optimiser, validation."""
     content = {
         "data": {
             "name": "streets",
             "val": "train",
             "streets_size": [32, 32],
-            "streets_train": 4,
+            "streets_train": 2,
             "crop": [32, 32],
             "scale": [1, 1],
             "flip": False,
@@ -249,9 +249,10 @@ def test_overfits_four_streets(tmp_path):
             "cache": str(tmp_path / "cache"),
         },
         "model": {"name": "tiny_model.build_memoriser"},
-        "train": {"steps": 400, "batch": 4, "lr": 0.3, "validate_every": 400, "previews": 0, "weight_decay": 0},
+        "train": {"steps": 150, "batch": 2, "lr": 0.01, "optimizer": "adamw", "weight_decay": 0},
     }
-    path = tmp_path / "four.yaml"
+    content["train"] |= {"validate_every": 150, "previews": 0}
+    path = tmp_path / "two.yaml"
     path.write_text(yaml.safe_dump(content))
     trainer = train(path, tmp_path / "run", "method=lmp_loss_only")
     assert trainer.state.best["miou"] > 0.95
