@@ -19,7 +19,8 @@ from losspool.segmentation.config import load_config
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 PAGES += [*sorted(ROOT.glob("benchmarks/*.md")), *sorted(ROOT.glob("results/**/*.md"))]
-SHELLS = {"", "sh"}
+SHELLS = {"", "sh", "bash"}
+OTHER_LANGUAGES = {"python", "yaml", "text", "{eval-rst}", "{toctree}"}
 OTHER_PROGRAMS = {
     "echo",
     "export",
@@ -42,6 +43,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=
 def blocks(path: Path) -> list[str]:
     """Fenced shell blocks, also in a list."""
     found = re.findall(r"^( *)```(\S*)\n(.*?)^ *```$", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert {language for _, language, _ in found} <= SHELLS | OTHER_LANGUAGES, path
     texts = [text for _, language, text in found if language in SHELLS]
     return [
         text
