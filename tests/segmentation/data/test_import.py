@@ -2,6 +2,8 @@
 
 import hashlib
 import re
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from PIL import Image
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.data import open_dataset, read_pair, splits_of
+from losspool.segmentation.data.class_lists import infer_classes
 from losspool.segmentation.data.layouts import find_layout
 from losspool.segmentation.data.splitting import Splitting, divide
 from raw_downloads import COLORS, DOWNLOADS, SIZE, colour_layout, grey_layout, mask_layout, phone_layout, scene
@@ -209,6 +212,52 @@ def test_labels_drawn_on_stored_pixels_are_turned_with_their_image(tmp_path, com
     wanted = {6: 1, 3: 2}[turn]  # a seed with this orientation
     index = list(dataset.names).index(f"IMG_{wanted}")
     np.testing.assert_array_equal(dataset.label(index), scene(wanted)[1])
+
+
+def blurred_masks(root, colours, jpeg):
+    """Masks of a circle, compressed or antialiased."""
+    rows, columns = np.mgrid[:64, :80]
+    for number in range(6):
+        inside = (rows - 30) ** 2 + (columns - 20 - 5 * number) ** 2 < (8 + number) ** 2
+        values = np.array(colours, np.uint8)[inside.astype(int)]
+        if jpeg:
+            save(root / f"masks/{number}.jpg", values, quality=80)
+        else:
+            picture = Image.fromarray(values).resize((160, 128), Image.Resampling.BILINEAR)
+            save(root / f"masks/{number}.png", picture.resize((80, 64), Image.Resampling.BILINEAR))
+        save(root / f"images/{number}.png", noise(64, 80, seed=number))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("colours", "jpeg", "tolerance"),
+    [((0, 255), True, 128), ((0, 255), False, 128), (((0, 0, 0), (120, 0, 120)), False, 85)],
+)
+def test_blurred_masks_are_refused_with_the_tolerance_that_mends_them(tmp_path, command, colours, jpeg, tolerance):
+    source = blurred_masks(tmp_path / "raw", colours, jpeg)
+    code, _, error = command("data", "import", source, tmp_path / "data")
+    assert code == 2
+    assert "different values, which look like compression or antialiasing; " in error
+    assert f"pass --tolerance {tolerance} for" in error
+    code, output, _ = command("data", "import", source, tmp_path / "data", "--tolerance", tolerance)
+    assert code == 0
+    assert "classes: background, foreground" in output
+    assert "of no class" not in output
+
+
+@pytest.mark.parametrize(
+    "values", [range(20), [*range(20), 255], [0, 7, 8, 11, 12, 13, 17, 19, 20, 21, 33], range(0, 70, 10)]
+)
+def test_rare_classes_are_not_taken_for_noise(values):
+    counts = Counter(dict.fromkeys(values, 1)) + Counter({0: 100_000})
+    assert len(infer_classes(counts, 0.0, Path("raw")).classes) == len([value for value in values if value != 255])
+
+
+def test_rare_colours_of_a_palette_are_not_taken_for_noise():
+    """CamVid's kind of palette: multiples of 64."""
+    colors = [(64 * red, 64 * green, 64 * blue) for red in range(3) for green in range(3) for blue in range(3)]
+    counts = Counter(dict.fromkeys(colors, 1)) + Counter(dict.fromkeys(colors[:3], 100_000))
+    assert len(infer_classes(counts, 0.0, Path("raw")).classes) == 27
 
 
 NAMES = {f"field{group}_{number}": None for group in range(6) for number in range(5)}

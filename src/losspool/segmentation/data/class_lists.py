@@ -6,6 +6,7 @@ import csv
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ INFERRED = "the values in the labels"
 _VOID = ("void", "ignore", "ignored", "unlabelled", "unlabeled", "unknown")
 _MOST_INFERRED = 64
 _NOISE = 0.01  # with a tolerance, rarer values are not classes of their own
+_MANY_RARE = 8  # values
+_LARGE_ID = 64  # ids of classes seldom go so far; shades of grey do
+_MIXED = 16.0  # largest distance of a colour from the line between two others that it may be a mixture of
+_FEW = 8  # values that a message lists
 
 
 @dataclass(frozen=True)
@@ -136,16 +141,13 @@ def tally(values: NDArray[np.unsignedinteger]) -> Counter[Any]:
 
 def infer_classes(counts: Counter[Any], tolerance: float, where: Path) -> ClassList:
     """Classes from what the labels hold. Two values are background and foreground; else 255 is void, as in VOC."""
-    total = sum(counts.values())
-    found = sorted(value for value, count in counts.items() if not tolerance or count >= _NOISE * total)
-    if len(found) > _MOST_INFERRED:
-        raise UserError(
-            f"{where}: the labels hold {len(found)} different values, which look like compression or antialiasing; "
-            "name the classes with --classes, and pass --tolerance for values near them"
-        )
-    colored = any(isinstance(value, tuple) for value in found)
-    if colored and not all(isinstance(value, tuple) for value in found):
+    colored = any(isinstance(value, tuple) for value in counts)
+    if colored and not all(isinstance(value, tuple) for value in counts):
         raise UserError(f"{where}: some labels hold colours and others values; name the classes with --classes")
+    frequent = sorted(value for value, count in counts.items() if count >= _NOISE * sum(counts.values()))
+    found = frequent if tolerance else sorted(counts)
+    if len(found) > _MOST_INFERRED or _look_blurred(frequent, found):
+        raise UserError(f"{where}: {_blurred(frequent, found, counts)}")
     void = () if colored or len(found) <= 2 or IGNORE not in found else (IGNORE,)
     kept = [value for value in found if value not in void]
     names = ["background", "foreground"] if len(kept) == 2 and kept[0] in (0, (0, 0, 0)) else None
@@ -156,6 +158,46 @@ def infer_classes(counts: Counter[Any], tolerance: float, where: Path) -> ClassL
     if colored:
         classes = [replace(each, color=color) for each, color in zip(classes, kept, strict=True)]
     return ClassList(tuple(classes), void, (), INFERRED)
+
+
+def _look_blurred(frequent: Sequence[Any], found: Sequence[Any]) -> bool:
+    """Whether the rare values look like compression or antialiasing: many, and not ids that count up from 0.
+
+    Rare colours that are mixtures of frequent ones do; a palette's own lie elsewhere.
+    """
+    rare = [value for value in found if value not in frequent and value != IGNORE]
+    if len(rare) < _MANY_RARE or len(rare) <= len(frequent):
+        return False
+    if not isinstance(rare[0], tuple):
+        return max(rare) >= max(_LARGE_ID, 2 * len(found))
+    mixed = _between(np.array(rare, float), np.array(frequent, float).reshape(-1, 3)) <= _MIXED
+    return bool(mixed.mean() > 0.8)
+
+
+def _between(points: NDArray[np.float64], anchors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(P, 3), (A, 3) -> (P,): the distance of each point from the nearest line between two anchors."""
+    nearest = np.full(len(points), np.inf)
+    for place, start in enumerate(anchors):
+        for end in anchors[place:]:
+            line = end - start
+            along = ((points - start) @ line / max(line @ line, 1.0)).clip(0, 1)
+            nearest = np.minimum(nearest, np.linalg.norm(points - start - along[:, None] * line, axis=1))
+    return nearest
+
+
+def _blurred(frequent: Sequence[Any], found: Sequence[Any], counts: Counter[Any]) -> str:
+    """What is wrong with labels of too many values, and what to do."""
+    problem = f"the labels hold {len(found)} different values, which look like compression or antialiasing; "
+    if not 2 <= len(frequent) <= _FEW:
+        return f"{problem}name the classes with --classes, and pass --tolerance for values near them"
+    anchors = np.array(frequent, float).reshape(len(frequent), -1)
+    gap = min(float(np.linalg.norm(one - other)) for one, other in combinations(anchors, 2))
+    share = sum(counts[value] for value in frequent) / sum(counts.values())
+    listed = ", ".join(map(str, frequent))
+    return (
+        f"{problem}{listed} cover {100 * share:.3g} % of the pixels: pass --tolerance {gap / 2:.0f} for the values "
+        "near these, or name all classes with --classes"
+    )
 
 
 class Nearest:
