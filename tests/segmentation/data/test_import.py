@@ -214,6 +214,28 @@ def test_labels_drawn_on_stored_pixels_are_turned_with_their_image(tmp_path, com
     np.testing.assert_array_equal(dataset.label(index), scene(wanted)[1])
 
 
+@pytest.mark.parametrize("option", [None, "--labels-stored", "--labels-upright"])
+def test_labels_that_fit_both_ways_are_taken_as_the_option_says(tmp_path, command, option):
+    """Turned by 180°, both have one size. Without an option, a warning says what is assumed."""
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    for number in range(4):
+        label = np.zeros((20, 30))
+        label[:5] = 1
+        save(tmp_path / f"raw/images/{number}.jpg", noise(20, 30, seed=number), exif=exif)
+        save(tmp_path / f"raw/masks/{number}.png", label)
+    code, output, _ = command("data", "import", tmp_path / "raw", tmp_path / "data", *([option] if option else []))
+    assert code == 0
+    sentence = (
+        "warning: 4 labels of images with an EXIF orientation may have been drawn on the upright image or on the "
+    )
+    assert (sentence in output) == (option is None)
+    assert ("--labels-stored" in (tmp_path / "data/README.md").read_text().partition("| images")[2]) == (option is None)
+    label = open_dataset("folder", tmp_path / "data", "train").label(0)
+    assert label[-5:].all() == (option == "--labels-stored")
+    assert label[:5].all() == (option != "--labels-stored")
+
+
 def blurred_masks(root, colours, jpeg):
     """Masks of a circle, compressed or antialiased."""
     rows, columns = np.mgrid[:64, :80]

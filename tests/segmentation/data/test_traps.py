@@ -98,6 +98,20 @@ def test_orientations_are_reported_and_misfits_explained(root, command):
     read_pair(open_dataset("folder", root, "val", reading=Reading("ignore")), index)
 
 
+@pytest.mark.parametrize(("orientation", "size"), [(3, (40, 60)), (6, (50, 50))])
+def test_labels_that_fit_both_ways_are_a_warning(root, command, orientation, size):
+    """Until a label of the split shows by its size that labels were drawn upright."""
+    for seed in range(2):
+        save(root / f"images/val/turned{seed}.jpg", noise(*size, seed=seed + 20), exif=exif(orientation))
+        save(root / f"labels/val/turned{seed}.png", label_values(*size))
+    (found,) = warnings(command, root)
+    assert found.startswith("2 of the images with an EXIF orientation have labels that fit the upright image and the ")
+    assert "data.exif=ignore" in found
+    save(root / "images/val/upright.jpg", noise(40, 60, seed=30), exif=exif(6))
+    save(root / "labels/val/upright.png", label_values(60, 40))
+    assert warnings(command, root) == []
+
+
 def test_bits_and_range_are_reported(root, command):
     for path in (root / "images/train").iterdir():
         Image.fromarray(np.random.default_rng(0).integers(100, 4000, (40, 60)).astype(np.uint16)).save(path)

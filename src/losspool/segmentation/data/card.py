@@ -21,6 +21,8 @@ def report_import(source: Path, dest: Path, options: Options, command: str) -> b
     print(plain(f"classes: {', '.join(each.name for each in done.classes.classes)} (from {done.classes.origin})"))
     for note in notes(done):
         print(f"note: {note}")
+    for warning in warnings(done):
+        print(f"warning: {warning}")
     for line in report_lines(done.faults, dest.with_name(f"{dest.name}-faults.txt")):
         print(f"fault: {line}")
     counts = ", ".join(f"{split} {len(names)}" for split, names in done.splits.items())
@@ -58,6 +60,21 @@ def notes(done: Imported) -> list[str]:
     return [plain(each) for each in found]
 
 
+def warnings(done: Imported) -> list[str]:
+    """What may be wrong, a sentence each."""
+    if not done.assumed:
+        return []
+    return [
+        f"{_count(done.assumed, 'label')} of images with an EXIF orientation may have been drawn on the upright image "
+        "or on the stored pixels, and no size shows which: upright is assumed; pass --labels-stored if they were drawn "
+        "on the stored pixels"
+    ]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def card(done: Imported, source: Path, command: str) -> str:
     """The content of the card."""
     lines = [
@@ -80,7 +97,7 @@ def card(done: Imported, source: Path, command: str) -> str:
     for name, label in rows:
         shares = [_share(done, split, label) for split in splits]
         lines.append(f"| {plain(name)}, % of pixels | " + " | ".join(shares) + " |")
-    lines += ["", *(f"- {note}" for note in notes(done))]
+    lines += ["", *(f"- {note}" for note in notes(done)), *(f"- warning: {each}" for each in warnings(done))]
     lines += [f"- fault: {plain(line)}" for line in grouped(done.faults)]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -31,6 +31,8 @@ class Options:
     labels: str | None = None
     tolerance: float = 0.0
     copy: bool = False
+    labels_stored: bool | None = None
+    """Whether labels were drawn on the stored pixels of images with an EXIF orientation (default: as sizes show it)."""
     splitting: Splitting = field(default_factory=Splitting)
 
 
@@ -54,6 +56,8 @@ class Imported:
     """Images with an EXIF orientation."""
     turned: int = 0
     """Labels of these that were drawn on the stored pixels."""
+    assumed: int = 0
+    """Labels of these that nothing shows it of, and that are taken as drawn upright."""
     intensity: tuple[float, float] | None = None
 
 
@@ -155,7 +159,9 @@ def _tallied(items: Sequence[Item]) -> Counter[object]:
 
 
 def _write_items(items: Sequence[tuple[Item, str]], folder: Path, done: Imported, options: Options) -> None:
-    stored = drawn_on_stored([item for item, _ in items])
+    stored = options.labels_stored
+    if stored is None:
+        stored = drawn_on_stored([item for item, _ in items])
     convert = Converter(folder, done.classes, options.tolerance, options.copy, stored)
     for result in track(in_threads(lambda each: convert(*each), items), len(items), "Importing"):
         if isinstance(result, UserError):
@@ -164,6 +170,7 @@ def _write_items(items: Sequence[tuple[Item, str]], folder: Path, done: Imported
         done.splits.setdefault(result.split, []).append(result.item.name)
         done.oriented += result.orientation != 1
         done.turned += result.turned
+        done.assumed += result.assumed
         if result.pixels is not None:
             done.pixels[result.split] = done.pixels.get(result.split, np.zeros(256, np.int64)) + result.pixels
         if result.unknown is not None:

@@ -72,6 +72,8 @@ class _Header:
     label_turned: bool = False
     fits_stored: bool = False
     """Whether the label has the size of the image as it is stored, and not that of the upright image."""
+    fits_both: bool = False
+    """Whether its size does not show which of them it was drawn on."""
 
 
 def _of_files(dataset: FileDataset) -> tuple[list[str], list[str]]:
@@ -91,6 +93,12 @@ def _of_files(dataset: FileDataset) -> tuple[list[str], list[str]]:
             f"{misfits} labels fit the stored pixels of their image and not the upright ones: set data.exif=ignore, or "
             "turn them with losspool data import"
         )
+    unclear = sum(header.fits_both for header in turned)
+    if unclear and all(header.fits_both or header.fits_stored for header in turned if not header.label_turned):
+        warnings.append(
+            f"{unclear} of the images with an EXIF orientation have labels that fit the upright image and the stored "
+            "pixels alike: look at some, and set data.exif=ignore if the labels were drawn on the stored pixels"
+        )
     if pages := sum(header.pages > 1 for header in headers):
         warnings.append(f"{pages} images have several pages; only the first is read")
     return notes, warnings
@@ -103,8 +111,10 @@ def _header(pair: Pair) -> _Header | None:
         if turn == 1 or pair.label is None:
             return _Header(kind, pages, turn != 1)
         _, _, label_turn, label_size = _described(pair.label)
-        misfit = label_turn == 1 and turn > 4 and label_size == size != size[::-1]
-        return _Header(kind, pages, True, label_turn != 1, misfit)
+        if label_turn != 1:
+            return _Header(kind, pages, True, label_turned=True)
+        shown = turn > 4 and size != size[::-1]
+        return _Header(kind, pages, True, fits_stored=shown and label_size == size, fits_both=not shown)
     except UserError:
         return None
 
