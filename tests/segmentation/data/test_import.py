@@ -12,7 +12,8 @@ from PIL import Image
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.data import open_dataset, read_pair, splits_of
-from losspool.segmentation.data.class_lists import infer_classes
+from losspool.segmentation.data.class_lists import ClassList, SourceClass, infer_classes
+from losspool.segmentation.data.labels import read_classes
 from losspool.segmentation.data.layouts import find_layout
 from losspool.segmentation.data.splitting import Splitting, divide
 from raw_downloads import COLORS, DOWNLOADS, SIZE, colour_layout, grey_layout, mask_layout, phone_layout, scene
@@ -234,6 +235,14 @@ def test_labels_that_fit_both_ways_are_taken_as_the_option_says(tmp_path, comman
     label = open_dataset("folder", tmp_path / "data", "train").label(0)
     assert label[-5:].all() == (option == "--labels-stored")
     assert label[:5].all() == (option != "--labels-stored")
+
+
+@pytest.mark.parametrize("low", [1e-5, -0.25, 0.0])
+@pytest.mark.parametrize("high", [1e6, 1234567.0, 2e-5, 3.0])
+def test_a_range_is_read_as_it_was_written(tmp_path, low, high):
+    path = tmp_path / "classes.yaml"
+    path.write_text(ClassList((SourceClass("thing", 0),)).to_yaml((low, high)))
+    assert read_classes(path).intensity == (low, high)
 
 
 def blurred_masks(root, colours, jpeg):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -66,12 +67,16 @@ class ClassList:
             color = each.color or free_color(taken)
             taken.append(color)
             entry = {"name": each.name, "id": each.id, "color": list(color)}
-            text = yaml.safe_dump(entry, default_flow_style=True, sort_keys=False, allow_unicode=True, width=1000)
-            lines.append(f"  - {text.strip()}")
+            lines.append(f"  - {_one_line(entry)}")
         lines.append(f"ignore: {self.void}")
         if intensity:
-            lines.append(f"intensity: [{intensity[0]:g}, {intensity[1]:g}]  # these values are black and white")
+            lines.append(f"intensity: {_one_line(list(intensity))}  # these values are black and white")
         return "\n".join(lines) + "\n"
+
+
+def _one_line(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=sys.maxsize)
+    return str(text).strip()
 
 
 def read_class_list(path: Path) -> ClassList:
