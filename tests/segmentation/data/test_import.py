@@ -13,6 +13,7 @@ from PIL import Image
 from losspool.segmentation.base import UserError
 from losspool.segmentation.data import open_dataset, read_pair, splits_of
 from losspool.segmentation.data.class_lists import ClassList, SourceClass, infer_classes
+from losspool.segmentation.data.groups import parse_groups
 from losspool.segmentation.data.labels import read_classes
 from losspool.segmentation.data.layouts import find_layout
 from losspool.segmentation.data.splitting import Splitting, divide
@@ -241,7 +242,7 @@ def test_labels_that_fit_both_ways_are_taken_as_the_option_says(tmp_path, comman
 @pytest.mark.parametrize("high", [1e6, 1234567.0, 2e-5, 3.0])
 def test_a_range_is_read_as_it_was_written(tmp_path, low, high):
     path = tmp_path / "classes.yaml"
-    path.write_text(ClassList((SourceClass("thing", 0),)).to_yaml((low, high)))
+    path.write_text(ClassList((SourceClass("thing", 0),), intensity=(low, high)).to_yaml())
     assert read_classes(path).intensity == (low, high)
 
 
@@ -310,6 +311,39 @@ def test_groups_stay_together(tmp_path):
     assert counts(found) == {"train": 25, "val": 5}
     for group in range(6):
         assert len({split for name, split in found.items() if name.startswith(f"field{group}_")}) == 1
+
+
+GROUPS = {
+    "pattern": (r"groups: '(\w+)_\d+'", ()),
+    "list": ("groups: {a: ['field0_*', 'field1_*'], b: ['field2_*', 'field3_*']}", ()),
+    "option": ("groups: video", ("--group", r"(\w+)_\d+")),
+}
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+def test_groups_and_range_of_the_source_are_kept(tmp_path, command, kind):
+    """They also stay together in the splits, and an option has precedence."""
+    text, options = GROUPS[kind]
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/classes.yaml").write_text(f"classes: [soil, weed]\nintensity: [1.0e-5, 2.5]\n{text}\n")
+    for number in range(12):
+        save(tmp_path / f"raw/images/field{number // 3}_{number}.png", noise(4, 5, seed=number))
+        save(tmp_path / f"raw/masks/field{number // 3}_{number}.png", np.zeros((4, 5)))
+    assert command("data", "import", tmp_path / "raw", tmp_path / "data", *options)[0] == 0
+    found = read_classes(tmp_path / "data/classes.yaml")
+    assert found.intensity == (1e-5, 2.5)
+    expected = parse_groups(tmp_path, options[-1]) if options else read_classes(tmp_path / "raw/classes.yaml").groups
+    assert found.groups == expected
+    train, val = (set(found.groups.of(open_dataset("folder", tmp_path / "data", s).names)) for s in ("train", "val"))
+    assert not train & val
+
+
+def test_groups_are_of_names_without_the_split(tmp_path):
+    """So one that begins with a split does not join all its images."""
+    names = {f"train/{patient}_{n}": "train" for patient in "abc" for n in range(3)}
+    found = divide(names, Splitting(0.3, group=r"^(\w+)_\d+"), tmp_path)
+    assert counts(found) == {"train": 6, "val": 3}
+    assert len({name[:7] for name, split in found.items() if split == "val"}) == 1
 
 
 def test_a_split_by_lists(tmp_path, command):

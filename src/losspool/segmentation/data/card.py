@@ -50,8 +50,8 @@ def notes(done: Imported) -> list[str]:
         found.append(
             f"{done.oriented} images have an EXIF orientation, which is applied on reading{'; ' * bool(how)}{how}"
         )
-    if done.intensity:
-        low, high = done.intensity
+    if done.classes.intensity:
+        low, high = done.classes.intensity
         found.append(f"images have more than 8 bits; the values {low:g} to {high:g} are read as black to white")
     if done.unlabelled:
         found.append(f"{done.unlabelled} images have no label and were left out")

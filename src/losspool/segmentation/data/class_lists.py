@@ -6,7 +6,7 @@ import csv
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import yaml
 from numpy.typing import NDArray
 
 from losspool.segmentation.base import UserError
+from losspool.segmentation.data.groups import Groups
 from losspool.segmentation.data.labels import MOST_CLASSES, read_classes
 from losspool.segmentation.data.palette import Color, free_color
 from losspool.segmentation.data.protocol import IGNORE, Pixels
@@ -52,6 +53,9 @@ class ClassList:
     """Where the list comes from, for the card."""
     by_color: bool = False
     """Whether the source names colours and no ids; then a palette image is read by its colours."""
+    groups: Groups = field(default_factory=Groups)
+    intensity: tuple[float, float] | None = None
+    """The values that become black and white in images of more than 8 bits, if the source names them."""
 
     @property
     def void(self) -> int:
@@ -59,7 +63,7 @@ class ClassList:
         ids = {each.id for each in self.classes}
         return next(value for value in (*self.void_ids, *range(255, -1, -1)) if value not in ids)
 
-    def to_yaml(self, intensity: tuple[float, float] | None) -> str:
+    def to_yaml(self) -> str:
         """The content of ``classes.yaml``."""
         taken: list[Color] = [each.color for each in self.classes if each.color]
         lines = ["classes:"]
@@ -69,8 +73,10 @@ class ClassList:
             entry = {"name": each.name, "id": each.id, "color": list(color)}
             lines.append(f"  - {_one_line(entry)}")
         lines.append(f"ignore: {self.void}")
-        if intensity:
-            lines.append(f"intensity: {_one_line(list(intensity))}  # these values are black and white")
+        if self.intensity:
+            lines.append(f"intensity: {_one_line(list(self.intensity))}  # these values are black and white")
+        if self.groups.value is not None:
+            lines.append(yaml.safe_dump({"groups": self.groups.value}, sort_keys=False, allow_unicode=True).strip())
         return "\n".join(lines) + "\n"
 
 
@@ -101,7 +107,7 @@ def _from_yaml(path: Path) -> ClassList:
     classes = tuple(SourceClass(info.name, ids[label], info.color) for label, info in enumerate(found.infos))
     void_ids = tuple(value for value, label in found.decoder.values.items() if label == IGNORE)
     void_colors = tuple(color for color, label in found.decoder.colors.items() if label == IGNORE)
-    return ClassList(classes, void_ids, void_colors, path.name)
+    return ClassList(classes, void_ids, void_colors, path.name, groups=found.groups, intensity=found.intensity)
 
 
 def _rows(path: Path, text: str) -> list[tuple[str, Color | None]]:

@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from losspool.segmentation.data.class_lists import ClassList, SourceClass, find_
 from losspool.segmentation.data.coco import find_coco
 from losspool.segmentation.data.convert import Converter, Item, Unknown, drawn_on_stored, label_values
 from losspool.segmentation.data.files import existing_folder
+from losspool.segmentation.data.groups import Groups
 from losspool.segmentation.data.intensity import found_intensity
 from losspool.segmentation.data.layouts import find_layout
 from losspool.segmentation.data.splitting import Splitting, divide
@@ -58,7 +59,6 @@ class Imported:
     """Labels of these that were drawn on the stored pixels."""
     assumed: int = 0
     """Labels of these that nothing shows it of, and that are taken as drawn upright."""
-    intensity: tuple[float, float] | None = None
 
 
 def import_data(source: Path, dest: Path, options: Options) -> Imported:
@@ -69,18 +69,21 @@ def import_data(source: Path, dest: Path, options: Options) -> Imported:
     labelled = {_key(item): item for item in items if item.label is not None}
     if classes is None:
         classes = infer_classes(_tallied(list(labelled.values())), options.tolerance, source)
-    splits = divide({key: item.split for key, item in labelled.items()}, options.splitting, source)
+    if options.splitting.group is not None:
+        classes = replace(classes, groups=Groups(options.splitting.pattern))
+    splits = divide({key: item.split for key, item in labelled.items()}, options.splitting, source, classes.groups)
     tests = [item for item in items if item.label is None and item.split == "test"]  # published without labels
     kept = [*((labelled[key], split) for key, split in splits.items()), *((item, "test") for item in tests)]
+    if classes.intensity is None:
+        classes = replace(classes, intensity=found_intensity([item.image for item, _ in kept]))
     done = Imported(layout, classes, unlabelled=len(items) - len(labelled) - len(tests))
     done.unlisted = len(labelled) - len(splits)
     done.faults = [BrokenFileError(path, "this label has no image") for path in orphans]
-    done.intensity = found_intensity([item.image for item, _ in kept])
     with _new_folder(dest) as folder:
         _write_items(kept, folder, done, options)
         if not any(done.splits.values()):
             raise UserError(f"{source}: nothing could be imported; {done.faults[0]}")
-        (folder / "classes.yaml").write_text(classes.to_yaml(done.intensity), encoding="utf-8")
+        (folder / "classes.yaml").write_text(classes.to_yaml(), encoding="utf-8")
     return done
 
 
