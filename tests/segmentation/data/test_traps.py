@@ -1,5 +1,7 @@
 """``losspool data check`` warns where a result would be wrong in silence; with its advice, the data are right."""
 
+import shutil
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -75,6 +77,18 @@ def test_the_same_image_in_train_and_val(root, command):
     save(root / "images/val/again.bmp", image)
     save(root / "labels/val/again.png", label_values(40, 60))
     assert warnings(command, root) == ["1 images of val are in train too and score too well: 002 = again"]
+
+
+def test_the_same_deep_image_in_splits_of_other_ranges(root, command):
+    """All splits are read with the range of the training images, as training does."""
+    for split in ("train", "val"):
+        for path in (root / f"images/{split}").iterdir():
+            top = 4000 if split == "train" else 2000
+            values = np.random.default_rng(int(path.stem)).integers(100, top, (40, 60))
+            Image.fromarray(values.astype(np.uint16)).save(path)
+    shutil.copy(root / "images/train/001.png", root / "images/val/again.png")
+    save(root / "labels/val/again.png", label_values(40, 60))
+    assert warnings(command, root) == ["1 images of val are in train too and score too well: 001 = again"]
 
 
 def exif(orientation):
