@@ -62,13 +62,17 @@ def notes(done: Imported) -> list[str]:
 
 def warnings(done: Imported) -> list[str]:
     """What may be wrong, a sentence each."""
-    if not done.assumed:
-        return []
-    return [
-        f"{_count(done.assumed, 'label')} of images with an EXIF orientation may have been drawn on the upright image "
-        "or on the stored pixels, and no size shows which: upright is assumed; pass --labels-stored if they were drawn "
-        "on the stored pixels"
-    ]
+    found = []
+    if done.assumed:
+        found.append(
+            f"{_count(done.assumed, 'label')} of images with an EXIF orientation may have been drawn on the upright "
+            "image or on the stored pixels, and no size shows which: upright is assumed; pass --labels-stored if they "
+            "were drawn on the stored pixels"
+        )
+    if done.shapeless:
+        have = "objects have" if done.shapeless != 1 else "object has"
+        found.append(f"{done.shapeless} {have} no segmentation and became background: boxes say nothing about pixels")
+    return found
 
 
 def _count(number: int, what: str) -> str:

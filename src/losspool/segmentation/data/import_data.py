@@ -49,6 +49,8 @@ class Imported:
     """(256,) by split: pixels per label."""
     unknown: list[Unknown] = field(default_factory=list)
     faults: list[UserError] = field(default_factory=list)
+    shapeless: int = 0
+    """COCO objects without a segmentation, which were left out."""
     unlabelled: int = 0
     """Images without a label that were left out."""
     unlisted: int = 0
@@ -65,7 +67,8 @@ def import_data(source: Path, dest: Path, options: Options) -> Imported:
     """Write ``images``, ``labels`` and ``classes.yaml`` to a new folder."""
     existing_folder(source, "the source")
     _check_target(source, dest)
-    layout, items, classes, orphans = _found(source, options)
+    found = _found(source, options)
+    items, classes = found.items, found.classes
     labelled = {_key(item): item for item in items if item.label is not None}
     if classes is None:
         classes = infer_classes(_tallied(list(labelled.values())), options.tolerance, source)
@@ -76,9 +79,11 @@ def import_data(source: Path, dest: Path, options: Options) -> Imported:
     kept = [*((labelled[key], split) for key, split in splits.items()), *((item, "test") for item in tests)]
     if classes.intensity is None:
         classes = replace(classes, intensity=found_intensity([item.image for item, _ in kept]))
-    done = Imported(layout, classes, unlabelled=len(items) - len(labelled) - len(tests))
+    done = Imported(
+        found.layout, classes, shapeless=found.shapeless, unlabelled=len(items) - len(labelled) - len(tests)
+    )
     done.unlisted = len(labelled) - len(splits)
-    done.faults = [BrokenFileError(path, "this label has no image") for path in orphans]
+    done.faults = [BrokenFileError(path, "this label has no image") for path in found.orphans]
     with _new_folder(dest) as folder:
         _write_items(kept, folder, done, options)
         if not any(done.splits.values()):
@@ -89,7 +94,7 @@ def import_data(source: Path, dest: Path, options: Options) -> Imported:
 
 def source_layout(source: Path) -> str:
     """The layout that an import would find."""
-    return _found(source, Options())[0]
+    return _found(source, Options()).layout
 
 
 def _check_target(source: Path, dest: Path) -> None:
@@ -118,21 +123,34 @@ def _new_folder(dest: Path) -> Iterator[Path]:
             raise
 
 
-def _found(source: Path, options: Options) -> tuple[str, list[Item], ClassList | None, Sequence[Path]]:
-    """The layout's description, the images, the classes where they are known, and labels without an image."""
+@dataclass(frozen=True)
+class _Found:
+    """What a source holds."""
+
+    layout: str
+    """Its description, for people."""
+    items: list[Item]
+    classes: ClassList | None
+    """None if no file names them."""
+    orphans: Sequence[Path] = ()
+    """Labels without an image."""
+    shapeless: int = 0
+
+
+def _found(source: Path, options: Options) -> _Found:
     coco = None if options.labels else find_coco(source)
     if coco is not None:
         names = ", ".join(path.relative_to(source).as_posix() for path in coco.files)
         items = [Item(image.path.stem, image.path, image, image.split) for image in coco.images]
         _check_names(items)
         classes = ClassList(tuple(SourceClass(name, value) for name, value in coco.classes), origin=names)
-        return f"COCO annotations: {names}", items, classes, ()
+        return _Found(f"COCO annotations: {names}", items, classes, shapeless=coco.shapeless)
     layout = find_layout(source, options.images, options.labels)
     items = [
         Item(pair.name, pair.image.path, pair.label.path if pair.label else None, pair.split) for pair in layout.pairs
     ]
     _check_names(items)
-    return layout.pattern, items, find_class_list(source, options.classes), layout.orphans
+    return _Found(layout.pattern, items, find_class_list(source, options.classes), layout.orphans)
 
 
 def _key(item: Item) -> str:
