@@ -41,11 +41,11 @@ def test_a_class_that_a_split_does_not_hold(root, command):
             save(path, values)
     assert warnings(command, root) == [
         "no image of train holds 'crop plant': 1 of 3 classes cannot be learnt",
-        "no image of val holds 'crop plant': 1 of 3 classes have no score",
+        "no image of val holds 'crop plant': 1 of 3 classes has no score",
     ]
 
 
-def test_void_that_is_the_foreground(tmp_path, command):
+def test_void_that_is_the_foreground(tmp_path, command, capsys):
     """Masks of 0 and 255, and the ``ignore: 255`` of everybody's example."""
     recipe = write_recipe(tmp_path, steps=30, batch=4, validate_every=30)
     classes = [{"name": "background", "id": 0}, {"name": "thing", "id": 1}]
@@ -57,9 +57,17 @@ def test_void_that_is_the_foreground(tmp_path, command):
         save(path, np.where(mask[..., None] > 0, 220, 30) + noise(40, 60, seed=int(path.stem)) // 16)
         save(root / "labels" / path.parent.name / path.name, mask)
     found = warnings(command, root)
-    assert "the only class in train is 'background'" in found
+    alone = "the only class in train is 'background'; check that the label files hold the ids of the other classes"
+    assert alone in found
     question = "is 255 your foreground? Then write `id: 255` for its class, and another `ignore`"
-    assert f"26 % of the pixels of train are void; {question}" in found
+    void = f"26 % of the pixels of train are void; {question}"
+    assert void in found
+    code, output, _ = command("plan", root, "--scratch", "--minutes", "0.01", "--out", tmp_path / "plan.yaml")
+    assert code == 0
+    assert f"warning: {alone}\nwarning: {void}\n" in output
+    assert "the rarest class, background, has 100 % of the pixels" in output
+    train(recipe, tmp_path / "wrong", "train.steps=1")
+    assert f"warning: {alone}; {void}\n" in capsys.readouterr().err
     write_classes(root, {"classes": [classes[0], {"name": "thing", "id": 255}], "ignore": 254})
     assert not [each for each in warnings(command, root) if "void" in each or "class" in each]
     trained = train(recipe, tmp_path / "run", "train.lr=0.1")
@@ -69,7 +77,9 @@ def test_void_that_is_the_foreground(tmp_path, command):
 def test_a_split_of_background_alone(root, command):
     for path in (root / "labels/val").iterdir():
         save(path, np.zeros((40, 60)))
-    assert warnings(command, root) == ["the only class in val is 'soil'"]
+    assert warnings(command, root) == [
+        "the only class in val is 'soil'; check that the label files hold the ids of the other classes"
+    ]
 
 
 def test_the_same_image_in_train_and_val(root, command):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from losspool.segmentation.base import plain, replacing
+from losspool.segmentation.base import percent, plain, replacing
 from losspool.segmentation.data.class_lists import INFERRED
 from losspool.segmentation.data.faults import grouped, report_lines
 from losspool.segmentation.data.import_data import Imported, Options, import_data
@@ -41,7 +41,7 @@ def notes(done: Imported) -> list[str]:
         pixels, first = sum(each.pixels for each in done.unknown), max(done.unknown, key=lambda each: each.pixels)
         total = sum(int(counts.sum()) for counts in done.pixels.values())
         found.append(
-            f"{pixels} pixels ({100 * pixels / total:.2g} %) in {len(done.unknown)} labels are of no class and became "
+            f"{pixels} pixels ({percent(pixels / total)}) in {len(done.unknown)} labels are of no class and became "
             f"void, most of them ({first.pixels}) in {first.path}, such as {first.value} at row {first.row}, "
             f"column {first.column}; name the class, or raise --tolerance"
         )

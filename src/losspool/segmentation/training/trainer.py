@@ -16,7 +16,7 @@ import torch
 from losspool.segmentation import runs
 from losspool.segmentation.base import BrokenFileError, Interrupt, Interrupted, UserError, console, parse_yaml, say
 from losspool.segmentation.config import Config, TrainConfig, dump_config
-from losspool.segmentation.data import WarnOnce
+from losspool.segmentation.data import WarnOnce, index_warnings
 from losspool.segmentation.models import TrainingOutput
 from losspool.segmentation.training.averaging import AveragedWeights
 from losspool.segmentation.training.device import Stopwatch, host_waits
@@ -67,6 +67,8 @@ class Trainer:
             if self.main:  # write nothing before the user's mistakes are found
                 if self.model.report is not None:
                     say(str(self.model.report))
+                if found := index_warnings(self.data, setup.index):
+                    say(f"warning: {'; '.join(found)}")
                 begin(self.folder, config, self._lock)
                 if resume:
                     self.metrics.cut(self.state.step, self.state.validated)
