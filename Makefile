@@ -57,11 +57,16 @@ $(FRAMEWORKS)/.trackers: $(FRAMEWORKS)/.installed $(TRACKER_PINS)
 	$(INSTALL_PINS) $(TRACKER_PINS)
 	touch $@
 
+# Tests beside others of their room, parts of which are skipped where these frameworks are missing.
+COMPARED := tests/segmentation/losses/test_public.py tests/segmentation/models/test_packages.py
+TEST_FRAMEWORKS = LOSSPOOL_INTEGRATIONS=1 PYTHONPATH=src $(FRAMEWORKS)/bin/python -m pytest
+
 # Without W&B and MLflow, whose tests are then skipped: quick enough for every change.
 test-frameworks: $(FRAMEWORKS)/.installed  ## run the pages on other frameworks, and what is made for them
-	LOSSPOOL_INTEGRATIONS=1 PYTHONPATH=src $(FRAMEWORKS)/bin/python -m pytest tests/integrations
+	$(TEST_FRAMEWORKS) tests/integrations $(COMPARED)
 
-test-integrations: $(FRAMEWORKS)/.trackers test-frameworks  ## the same, with W&B and MLflow
+test-integrations: $(FRAMEWORKS)/.trackers test-frameworks  ## the same, with W&B and MLflow, and train a network of smp
+	$(TEST_FRAMEWORKS) tests/segmentation/training/test_networks_train.py -k another_package
 
 # A Triton that no torch brings yet: the kernels must build with it too.
 NEWER_TRITON := $(VENV)/triton-3.9.0

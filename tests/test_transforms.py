@@ -64,6 +64,29 @@ def test_a_gradient_by_transform_is_the_gradient(name):
     close(grad(criterion)(values, target), gradient(criterion, values, target))
 
 
+WRONG = {
+    "a fractional class": (CrossEntropyLoss(), torch.tensor([[0.0, 1.0, 2.5]]), torch.tensor([[0.0, 1.0, 2.0]])),
+    "no class": (CrossEntropyLoss(), torch.tensor([[0.0, 1.0, torch.nan]]), torch.tensor([[0.0, 1.0, 2.0]])),
+    "a fractional void": (CrossEntropyLoss(), torch.tensor([[0.0, 1.0, -100.5]]), torch.tensor([[0.0, 1.0, -100]])),
+    "negative probabilities": (CrossEntropyLoss(), torch.eye(3)[None] * 2 - 0.1, torch.eye(3)[None]),
+    "a mask of 255": (BCEWithLogitsLoss(), 255 * torch.eye(3)[None], torch.eye(3)[None]),
+    "a NaN": (BCEWithLogitsLoss(), torch.full((1, 3, 3), torch.nan), torch.eye(3)[None]),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_targets_give_nan_in_a_transform(name):
+    """It has no assertions. The other samples keep their values."""
+    criterion, wrong, right = WRONG[name]
+    logits = torch.randn(2, 1, 3, 3, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match="got"):
+        criterion(logits[0], wrong)
+    for call in (criterion, grad(criterion)):
+        found = vmap(call)(logits, torch.stack([wrong, right]))
+        assert found[0].isnan().any()
+        close(found[1], call(logits[1], right))
+
+
 def test_the_batch_axis_may_be_any():
     """The operations before the pooling happen to move it to the front."""
     losses = torch.rand(2, 3, 40)

@@ -51,7 +51,7 @@ def pool_logits(
         check.check_transforms(group is not None, pooling.stats, input, target, pixel.weight)
         check.check_ignore_index(pixel.ignore_index)
         check.check_smoothing(pixel.label_smoothing)
-        target = targets.read_target(input, target, pixel.ignore_index)
+        target, sound = targets.read_target(input, target, pixel.ignore_index)
         if coarse:
             targets.check_enlargement(input, target)
             check.check_align_corners(align_corners)
@@ -77,7 +77,7 @@ def pool_logits(
             targets.check_labels(target, input.shape[1], pixel.ignore_index)
         raise
     shape = target.shape if target.ndim < input.ndim else (target.shape[0], *target.shape[2:])
-    return _finish(found, pooling.stats, shape)
+    return check.nan_unless(sound, _finish(found, pooling.stats, shape))
 
 
 def _flat(input: Tensor, target: Tensor, coarse: bool) -> tuple[Tensor, Tensor]:
@@ -104,7 +104,7 @@ def pool_binary(
         check.check_transforms(group is not None, pooling.stats, input, target, mask)
         check.check_scope(pooling.scope, input.ndim - 1, input.shape, "input")
         mask = check.read_mask(mask, input, "input")
-        target = targets.read_binary_target(input, target, mask)
+        target, sound = targets.read_binary_target(input, target, mask)
         scales = [
             check.read_scale(value, name, input) for value, name in ((weight, "weight"), (pos_weight, "pos_weight"))
         ]
@@ -114,7 +114,7 @@ def pool_binary(
         logits, target = torch.where(mask, logits, 0.0), torch.where(mask, target, 0.0)
     losses = F.binary_cross_entropy_with_logits(logits, target, scales[0], pos_weight=scales[1], reduction="none")
     found = _pool_flat(losses.clamp(min=0.0), mask, setting, pooling.stats is not None)  # rounding may go below
-    return _finish((*found, None), pooling.stats, input.shape)
+    return check.nan_unless(sound, _finish((*found, None), pooling.stats, input.shape))
 
 
 def pool_losses(losses: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:

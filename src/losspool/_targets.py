@@ -45,8 +45,11 @@ def check_classes(input: Tensor) -> None:
         raise ValueError(f"input must have at least one class, got shape {tuple(input.shape)}")
 
 
-def read_target(input: Tensor, target: Tensor, ignore_index: int | None) -> Tensor:
-    """Return class indices (B, ...) of an integer dtype, or class probabilities (B, C, ...), of checked values."""
+def read_target(input: Tensor, target: Tensor, ignore_index: int | None) -> tuple[Tensor, Tensor | None]:
+    """Return class indices (B, ...) of an integer dtype, or class probabilities (B, C, ...), of checked values.
+
+    In a transform of torch.func, also whether they are sound.
+    """
     classes, exact = input.shape[1], target.is_floating_point() or target.dtype == torch.bool
     if classes == 1 and exact:
         raise ValueError(
@@ -56,35 +59,36 @@ def read_target(input: Tensor, target: Tensor, ignore_index: int | None) -> Tens
     if target.ndim == input.ndim and target.shape[1] == 1 and classes > 1:
         target = target.squeeze(1)
     if target.dtype == torch.bool:
-        return target.to(torch.uint8)
+        return target.to(torch.uint8), None
     if not target.is_floating_point():
-        return target
+        return target, None
     if target.ndim == input.ndim:
-        _check_probabilities(target, ignore_index)
-        return target
-    _check_whole(target, input)
-    return target.long()
+        return target, _check_probabilities(target, ignore_index)
+    sound = _check_whole(target, input)
+    # As an integer, NaN would be a label that torch refuses in words of its own.
+    return (target if sound is None else target.nan_to_num()).long(), sound
 
 
-def _check_probabilities(target: Tensor, ignore_index: int | None) -> None:
+def _check_probabilities(target: Tensor, ignore_index: int | None) -> Tensor | None:
     if ignore_index is not None and ignore_index >= 0:  # as in torch, whose default is negative
         raise ValueError(
             f"class probabilities (a target of shape {tuple(target.shape)}) have no void label, got "
             f"ignore_index={ignore_index}; leave it out, or pool F.cross_entropy(..., reduction='none') with "
             f"losspool.max_pool(..., mask=...)"
         )
-    check_non_negative(target.detach(), "class probabilities")
+    return check_non_negative(target.detach(), "class probabilities")
 
 
-def _check_whole(target: Tensor, input: Tensor) -> None:
+def _check_whole(target: Tensor, input: Tensor) -> Tensor | None:
     fractional = ~(target == target.trunc()) | target.isinf()  # NaN too
     if not host.host_may_look(target):
-        assert_later(~fractional.any(), "losspool: target has class indices that are not whole numbers")
-    elif bool(fractional.any()):
+        return assert_later(~fractional.any(), "losspool: target has class indices that are not whole numbers")
+    if bool(fractional.any()):
         raise ValueError(
             f"target of shape {tuple(target.shape)} must hold whole class indices, got "
             f"{float(target[fractional][0])!r}; class probabilities need the shape {tuple(input.shape)} of the input"
         )
+    return None
 
 
 def check_target_shape(input: Tensor, target: Tensor) -> None:
@@ -153,8 +157,11 @@ def check_labels(target: Tensor, classes: int, ignore_index: int | None) -> None
     )
 
 
-def read_binary_target(input: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-    """Return targets between 0 and 1 in the shape of ``input`` and its working precision."""
+def read_binary_target(input: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return targets between 0 and 1 in the shape of ``input`` and its working precision.
+
+    In a transform of torch.func, also whether they are sound.
+    """
     if target.ndim == input.ndim - 1 and input.shape[1] == 1 and target.shape[0] == input.shape[0]:
         target = target.unsqueeze(1)
     if target.shape != input.shape:
@@ -162,15 +169,16 @@ def read_binary_target(input: Tensor, target: Tensor, mask: Tensor | None) -> Te
             f"target must have the shape {tuple(input.shape)} of the input, got {tuple(target.shape)}; "
             f"for class indices use losspool.cross_entropy"
         )
+    sound = None
     values = target.detach() if mask is None else torch.where(mask, target.detach(), 0)
     if target.dtype == torch.bool or target.numel() == 0:
         pass
     elif not host.host_may_look(target):
-        assert_later(((values >= 0) & (values <= 1)).all(), "losspool: target must be between 0 and 1")
+        sound = assert_later(((values >= 0) & (values <= 1)).all(), "losspool: target must be between 0 and 1")
     else:
         outside = ~((values >= 0) & (values <= 1))  # NaN too
         if bool(outside.any()):
             raise ValueError(
                 f"target must be between 0 and 1, got {float(values[outside][0])!r}; leave void pixels out with mask"
             )
-    return target.to(torch.float64 if input.dtype == torch.float64 else torch.float32)
+    return target.to(torch.float64 if input.dtype == torch.float64 else torch.float32), sound

@@ -179,24 +179,31 @@ def broadcast(tensor: Tensor, name: str, values: Tensor, what: str) -> Tensor:
         ) from None
 
 
-def check_non_negative(losses: Tensor, what: str) -> None:
-    """Raise on the CPU; elsewhere assert asynchronously, because reading values would make the host wait."""
+def check_non_negative(losses: Tensor, what: str) -> Tensor | None:
+    """Raise on the CPU; elsewhere :func:`assert_later`, because reading values would make the host wait."""
     if losses.numel() == 0:
-        return
+        return None
     if not host.host_may_look(losses):
-        assert_later((~(losses < 0)).all(), f"losspool: {what} must not be negative")
-        return
+        return assert_later((~(losses < 0)).all(), f"losspool: {what} must not be negative")
     lowest = spread(lambda: lambda block: float(block.amin()), losses.detach().flatten().split(1 << 17), losses.numel())
     if not all(low >= 0 for low in lowest):  # NaN too, which itself passes: it shows in the result
         negative = losses[losses < 0]
         if negative.numel():
             raise ValueError(f"{what} must not be negative, got {float(negative[0])!r}")
+    return None
 
 
-def assert_later(condition: Tensor, message: str) -> None:
-    """Assert without reading the value. Transforms of torch.func have no assertions."""
-    if not host.is_wrapped(condition):
-        torch._assert_async(condition, message)
+def assert_later(condition: Tensor, message: str) -> Tensor | None:
+    """Assert without reading the value. Transforms of torch.func have no assertions: there, return the condition."""
+    if host.is_wrapped(condition):
+        return condition
+    torch._assert_async(condition, message)
+    return None
+
+
+def nan_unless(sound: Tensor | None, loss: Tensor) -> Tensor:
+    """Make a loss and its gradient NaN where the condition of :func:`assert_later` is False."""
+    return loss if sound is None else loss * torch.where(sound, 1.0, torch.nan).to(loss.dtype)
 
 
 def check_align_corners(align_corners: Any) -> None:

@@ -5,7 +5,8 @@ import os
 import pytest
 
 FRAMEWORKS = os.environ.get("LOSSPOOL_INTEGRATIONS") == "1"
-collect_ignore = [] if FRAMEWORKS else [f"test_{name}.py" for name in ("huggingface", "lightning", "naive_swaps")]
+_NEED_THEM = ("huggingface", "lightning", "metrics", "naive_swaps")
+collect_ignore = [] if FRAMEWORKS else [f"test_{name}.py" for name in _NEED_THEM]
 # test_pages.py and test_recording.py run everywhere: they need torch, or choose the pages that need no more.
 
 if FRAMEWORKS:

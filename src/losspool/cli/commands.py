@@ -184,12 +184,18 @@ def import_data(
         float, typer.Option(help="Largest distance of a label's colour from that of its class.")
     ] = 0.0,
     copy: Annotated[bool, typer.Option("--copy", help="Copy images (default: link them).")] = False,
+    labels_stored: Annotated[
+        bool | None,
+        typer.Option(
+            "--labels-stored/--labels-upright", help="How labels of EXIF-oriented images were drawn (default: by size)."
+        ),
+    ] = None,
 ) -> None:
     """Import a download: find its layout, convert labels, divide into splits."""
     from losspool.segmentation.data import ImportOptions, Splitting, report_import
 
     splitting = Splitting(val, test, tuple(list_file or ()), group)
-    options = ImportOptions(classes, images, labels, tolerance, copy, splitting)
+    options = ImportOptions(classes, images, labels, tolerance, copy, labels_stored, splitting)
     if not report_import(source, dest, options, shlex.join(["losspool", *sys.argv[1:]])):
         raise typer.Exit(1)
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from losspool.segmentation.base import UserError
+from losspool.segmentation.data import open_dataset
 from losspool.segmentation.data.coco import CocoImage, find_coco, rasterised
 from raw_downloads import coco_layout, run_lengths, scene
+from small_data import save
 
 
 def compressed(runs):
@@ -65,6 +67,7 @@ def write(path, **changes):
         "annotations": [{"image_id": 1, "category_id": 1, "segmentation": [[0, 0, 4, 0, 4, 2]]}],
         "categories": [{"id": 1, "name": "x"}],
     }
+    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(content | changes))
     return path.parent
 
@@ -75,6 +78,12 @@ MISTAKES = {
     },
     "an entry of 'images' must have a whole number under 'height', got {'file_name': 'a.png', 'id': 1}": {
         "images": [{"id": 1, "file_name": "a.png"}]
+    },
+    "none of 3 annotations has a segmentation; boxes alone say nothing about pixels": {
+        "annotations": [
+            {"image_id": 1, "category_id": 1, "bbox": [0, 0, 2, 2], **segmentation}
+            for segmentation in ({}, {"segmentation": []}, {"segmentation": None})
+        ]
     },
     "two categories have the same name": {"categories": [{"id": 1, "name": "x"}, {"id": 2, "name": "x"}]},
 }
@@ -87,12 +96,23 @@ def test_mistakes_are_one_sentence(tmp_path, message):
     assert str(caught.value) == f"{tmp_path / 'a.json'}: {message}"
 
 
-@pytest.mark.parametrize("segmentation", [None, 5, "x", [[1, 2, 3]], {"counts": [3]}, {"counts": "?~"}, {}])
+@pytest.mark.parametrize("segmentation", [5, "x", [[1, 2, 3]], {"counts": [3]}, {"counts": "?~"}, {}])
 def test_a_bad_segmentation_names_the_file(tmp_path, segmentation):
     annotation = {"image_id": 1, "category_id": 1, "segmentation": segmentation}
     found = find_coco(write(tmp_path / "a.json", annotations=[annotation]))
     with pytest.raises(UserError, match=r"a\.json: the segmentation of an object of a\.png is neither polygons nor"):
         rasterised(found.images[0])
+
+
+def test_objects_without_a_shape_are_counted(tmp_path, command):
+    shape = {"image_id": 1, "category_id": 1, "segmentation": [[0, 0, 4, 0, 4, 2, 0, 2]]}
+    boxes = [{"image_id": 1, "category_id": 1, "bbox": [0, 2, 2, 2], "segmentation": []}] * 2
+    source = write(tmp_path / "raw/a.json", annotations=[shape, *boxes])
+    save(source / "a.png", np.zeros((4, 4, 3)))
+    code, output, _ = command("data", "import", source, tmp_path / "data", "--val", "0")
+    assert code == 0
+    assert "warning: 2 objects have no segmentation and became background" in output
+    assert open_dataset("folder", tmp_path / "data", "train").label(0).tolist() == [[1] * 4] * 2 + [[0] * 4] * 2
 
 
 def test_other_json_files_are_not_cocos(tmp_path):

@@ -2,6 +2,8 @@
 
 import hashlib
 import re
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,9 @@ from PIL import Image
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.data import open_dataset, read_pair, splits_of
+from losspool.segmentation.data.class_lists import ClassList, SourceClass, infer_classes
+from losspool.segmentation.data.groups import parse_groups
+from losspool.segmentation.data.labels import read_classes
 from losspool.segmentation.data.layouts import find_layout
 from losspool.segmentation.data.splitting import Splitting, divide
 from raw_downloads import COLORS, DOWNLOADS, SIZE, colour_layout, grey_layout, mask_layout, phone_layout, scene
@@ -211,6 +216,82 @@ def test_labels_drawn_on_stored_pixels_are_turned_with_their_image(tmp_path, com
     np.testing.assert_array_equal(dataset.label(index), scene(wanted)[1])
 
 
+@pytest.mark.parametrize("option", [None, "--labels-stored", "--labels-upright"])
+def test_labels_that_fit_both_ways_are_taken_as_the_option_says(tmp_path, command, option):
+    """Turned by 180°, both have one size. Without an option, a warning says what is assumed."""
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    for number in range(4):
+        label = np.zeros((20, 30))
+        label[:5] = 1
+        save(tmp_path / f"raw/images/{number}.jpg", noise(20, 30, seed=number), exif=exif)
+        save(tmp_path / f"raw/masks/{number}.png", label)
+    code, output, _ = command("data", "import", tmp_path / "raw", tmp_path / "data", *([option] if option else []))
+    assert code == 0
+    sentence = (
+        "warning: 4 labels of images with an EXIF orientation may have been drawn on the upright image or on the "
+    )
+    assert (sentence in output) == (option is None)
+    assert ("--labels-stored" in (tmp_path / "data/README.md").read_text().partition("| images")[2]) == (option is None)
+    label = open_dataset("folder", tmp_path / "data", "train").label(0)
+    assert label[-5:].all() == (option == "--labels-stored")
+    assert label[:5].all() == (option != "--labels-stored")
+
+
+@pytest.mark.parametrize("low", [1e-5, -0.25, 0.0])
+@pytest.mark.parametrize("high", [1e6, 1234567.0, 2e-5, 3.0])
+def test_a_range_is_read_as_it_was_written(tmp_path, low, high):
+    path = tmp_path / "classes.yaml"
+    path.write_text(ClassList((SourceClass("thing", 0),), intensity=(low, high)).to_yaml())
+    assert read_classes(path).intensity == (low, high)
+
+
+def blurred_masks(root, colours, jpeg):
+    """Masks of a circle, compressed or antialiased."""
+    rows, columns = np.mgrid[:64, :80]
+    for number in range(6):
+        inside = (rows - 30) ** 2 + (columns - 20 - 5 * number) ** 2 < (8 + number) ** 2
+        values = np.array(colours, np.uint8)[inside.astype(int)]
+        if jpeg:
+            save(root / f"masks/{number}.jpg", values, quality=80)
+        else:
+            picture = Image.fromarray(values).resize((160, 128), Image.Resampling.BILINEAR)
+            save(root / f"masks/{number}.png", picture.resize((80, 64), Image.Resampling.BILINEAR))
+        save(root / f"images/{number}.png", noise(64, 80, seed=number))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("colours", "jpeg", "tolerance"),
+    [((0, 255), True, 128), ((0, 255), False, 128), (((0, 0, 0), (120, 0, 120)), False, 85)],
+)
+def test_blurred_masks_are_refused_with_the_tolerance_that_mends_them(tmp_path, command, colours, jpeg, tolerance):
+    source = blurred_masks(tmp_path / "raw", colours, jpeg)
+    code, _, error = command("data", "import", source, tmp_path / "data")
+    assert code == 2
+    assert "different values, which look like compression or antialiasing; " in error
+    assert f"pass --tolerance {tolerance} for" in error
+    code, output, _ = command("data", "import", source, tmp_path / "data", "--tolerance", tolerance)
+    assert code == 0
+    assert "classes: background, foreground" in output
+    assert "of no class" not in output
+
+
+@pytest.mark.parametrize(
+    "values", [range(20), [*range(20), 255], [0, 7, 8, 11, 12, 13, 17, 19, 20, 21, 33], range(0, 70, 10)]
+)
+def test_rare_classes_are_not_taken_for_noise(values):
+    counts = Counter(dict.fromkeys(values, 1)) + Counter({0: 100_000})
+    assert len(infer_classes(counts, 0.0, Path("raw")).classes) == len([value for value in values if value != 255])
+
+
+def test_rare_colours_of_a_palette_are_not_taken_for_noise():
+    """CamVid's kind of palette: multiples of 64."""
+    colors = [(64 * red, 64 * green, 64 * blue) for red in range(3) for green in range(3) for blue in range(3)]
+    counts = Counter(dict.fromkeys(colors, 1)) + Counter(dict.fromkeys(colors[:3], 100_000))
+    assert len(infer_classes(counts, 0.0, Path("raw")).classes) == 27
+
+
 NAMES = {f"field{group}_{number}": None for group in range(6) for number in range(5)}
 
 
@@ -230,6 +311,39 @@ def test_groups_stay_together(tmp_path):
     assert counts(found) == {"train": 25, "val": 5}
     for group in range(6):
         assert len({split for name, split in found.items() if name.startswith(f"field{group}_")}) == 1
+
+
+GROUPS = {
+    "pattern": (r"groups: '(\w+)_\d+'", ()),
+    "list": ("groups: {a: ['field0_*', 'field1_*'], b: ['field2_*', 'field3_*']}", ()),
+    "option": ("groups: video", ("--group", r"(\w+)_\d+")),
+}
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+def test_groups_and_range_of_the_source_are_kept(tmp_path, command, kind):
+    """They also stay together in the splits, and an option has precedence."""
+    text, options = GROUPS[kind]
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/classes.yaml").write_text(f"classes: [soil, weed]\nintensity: [1.0e-5, 2.5]\n{text}\n")
+    for number in range(12):
+        save(tmp_path / f"raw/images/field{number // 3}_{number}.png", noise(4, 5, seed=number))
+        save(tmp_path / f"raw/masks/field{number // 3}_{number}.png", np.zeros((4, 5)))
+    assert command("data", "import", tmp_path / "raw", tmp_path / "data", *options)[0] == 0
+    found = read_classes(tmp_path / "data/classes.yaml")
+    assert found.intensity == (1e-5, 2.5)
+    expected = parse_groups(tmp_path, options[-1]) if options else read_classes(tmp_path / "raw/classes.yaml").groups
+    assert found.groups == expected
+    train, val = (set(found.groups.of(open_dataset("folder", tmp_path / "data", s).names)) for s in ("train", "val"))
+    assert not train & val
+
+
+def test_groups_are_of_names_without_the_split(tmp_path):
+    """So one that begins with a split does not join all its images."""
+    names = {f"train/{patient}_{n}": "train" for patient in "abc" for n in range(3)}
+    found = divide(names, Splitting(0.3, group=r"^(\w+)_\d+"), tmp_path)
+    assert counts(found) == {"train": 6, "val": 3}
+    assert len({name[:7] for name, split in found.items() if split == "val"}) == 1
 
 
 def test_a_split_by_lists(tmp_path, command):

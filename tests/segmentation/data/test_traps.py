@@ -1,5 +1,7 @@
 """``losspool data check`` warns where a result would be wrong in silence; with its advice, the data are right."""
 
+import shutil
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -39,11 +41,11 @@ def test_a_class_that_a_split_does_not_hold(root, command):
             save(path, values)
     assert warnings(command, root) == [
         "no image of train holds 'crop plant': 1 of 3 classes cannot be learnt",
-        "no image of val holds 'crop plant': 1 of 3 classes have no score",
+        "no image of val holds 'crop plant': 1 of 3 classes has no score",
     ]
 
 
-def test_void_that_is_the_foreground(tmp_path, command):
+def test_void_that_is_the_foreground(tmp_path, command, capsys):
     """Masks of 0 and 255, and the ``ignore: 255`` of everybody's example."""
     recipe = write_recipe(tmp_path, steps=30, batch=4, validate_every=30)
     classes = [{"name": "background", "id": 0}, {"name": "thing", "id": 1}]
@@ -55,9 +57,17 @@ def test_void_that_is_the_foreground(tmp_path, command):
         save(path, np.where(mask[..., None] > 0, 220, 30) + noise(40, 60, seed=int(path.stem)) // 16)
         save(root / "labels" / path.parent.name / path.name, mask)
     found = warnings(command, root)
-    assert "the only class in train is 'background'" in found
+    alone = "the only class in train is 'background'; check that the label files hold the ids of the other classes"
+    assert alone in found
     question = "is 255 your foreground? Then write `id: 255` for its class, and another `ignore`"
-    assert f"26 % of the pixels of train are void; {question}" in found
+    void = f"26 % of the pixels of train are void; {question}"
+    assert void in found
+    code, output, _ = command("plan", root, "--scratch", "--minutes", "0.01", "--out", tmp_path / "plan.yaml")
+    assert code == 0
+    assert f"warning: {alone}\nwarning: {void}\n" in output
+    assert "the rarest class, background, has 100 % of the pixels" in output
+    train(recipe, tmp_path / "wrong", "train.steps=1")
+    assert f"warning: {alone}; {void}\n" in capsys.readouterr().err
     write_classes(root, {"classes": [classes[0], {"name": "thing", "id": 255}], "ignore": 254})
     assert not [each for each in warnings(command, root) if "void" in each or "class" in each]
     trained = train(recipe, tmp_path / "run", "train.lr=0.1")
@@ -67,7 +77,9 @@ def test_void_that_is_the_foreground(tmp_path, command):
 def test_a_split_of_background_alone(root, command):
     for path in (root / "labels/val").iterdir():
         save(path, np.zeros((40, 60)))
-    assert warnings(command, root) == ["the only class in val is 'soil'"]
+    assert warnings(command, root) == [
+        "the only class in val is 'soil'; check that the label files hold the ids of the other classes"
+    ]
 
 
 def test_the_same_image_in_train_and_val(root, command):
@@ -75,6 +87,18 @@ def test_the_same_image_in_train_and_val(root, command):
     save(root / "images/val/again.bmp", image)
     save(root / "labels/val/again.png", label_values(40, 60))
     assert warnings(command, root) == ["1 images of val are in train too and score too well: 002 = again"]
+
+
+def test_the_same_deep_image_in_splits_of_other_ranges(root, command):
+    """All splits are read with the range of the training images, as training does."""
+    for split in ("train", "val"):
+        for path in (root / f"images/{split}").iterdir():
+            top = 4000 if split == "train" else 2000
+            values = np.random.default_rng(int(path.stem)).integers(100, top, (40, 60))
+            Image.fromarray(values.astype(np.uint16)).save(path)
+    shutil.copy(root / "images/train/001.png", root / "images/val/again.png")
+    save(root / "labels/val/again.png", label_values(40, 60))
+    assert warnings(command, root) == ["1 images of val are in train too and score too well: 001 = again"]
 
 
 def exif(orientation):
@@ -96,6 +120,20 @@ def test_orientations_are_reported_and_misfits_explained(root, command):
     assert found[0].startswith("1 labels fit the stored pixels of their image and not the upright ones: set data.exif=")
     index = list(open_dataset("folder", root, "val").names).index("stored")
     read_pair(open_dataset("folder", root, "val", reading=Reading("ignore")), index)
+
+
+@pytest.mark.parametrize(("orientation", "size"), [(3, (40, 60)), (6, (50, 50))])
+def test_labels_that_fit_both_ways_are_a_warning(root, command, orientation, size):
+    """Until a label of the split shows by its size that labels were drawn upright."""
+    for seed in range(2):
+        save(root / f"images/val/turned{seed}.jpg", noise(*size, seed=seed + 20), exif=exif(orientation))
+        save(root / f"labels/val/turned{seed}.png", label_values(*size))
+    (found,) = warnings(command, root)
+    assert found.startswith("2 of the images with an EXIF orientation have labels that fit the upright image and the ")
+    assert "data.exif=ignore" in found
+    save(root / "images/val/upright.jpg", noise(40, 60, seed=30), exif=exif(6))
+    save(root / "labels/val/upright.png", label_values(60, 40))
+    assert warnings(command, root) == []
 
 
 def test_bits_and_range_are_reported(root, command):

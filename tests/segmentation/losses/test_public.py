@@ -10,7 +10,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of the packages' imports
 
 
 def package(name):
-    return pytest.importorskip(name, reason=f"{name} is not installed; its losses are compared where it is")
+    return pytest.importorskip(name, reason=f"{name} is not installed; make test-frameworks has smp and MONAI")
 
 
 def check(name, theirs, scope, logits, labels):

@@ -214,7 +214,7 @@ SEGFORMER = {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 8, 16, 16], "decoder_hi
 )
 def test_a_real_package(package, name, args, stride):
     import_torchvision()
-    pytest.importorskip(package, reason=f"{package} is not installed")
+    pytest.importorskip(package, reason=f"{package} is not installed; make test-frameworks runs it")
     model = build_model(name, 4, args=args)
     assert model.spec.logit_stride == stride
     model.dry_run(70, 90, batch=2)
@@ -226,7 +226,9 @@ def test_a_real_package(package, name, args, stride):
 
 def test_transformers_from_a_local_folder(tmp_path):
     """The weights are the folder's, a head for other classes is fresh, and a checkpoint does not need the folder."""
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is not installed; make test-frameworks runs it"
+    )
     kind = transformers.SegformerForSemanticSegmentation
     source = kind(transformers.SegformerConfig(num_labels=7, **SEGFORMER))
     source.save_pretrained(tmp_path / "segformer")
@@ -246,7 +248,9 @@ def test_transformers_from_a_local_folder(tmp_path):
 
 
 def test_transformers_reads_no_pickle(tmp_path):
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is not installed; make test-frameworks runs it"
+    )
     config = transformers.SegformerConfig(num_labels=4, **SEGFORMER)
     config.save_pretrained(tmp_path)
     torch.save(transformers.SegformerForSemanticSegmentation(config).state_dict(), tmp_path / "pytorch_model.bin")

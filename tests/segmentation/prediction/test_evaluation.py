@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -242,6 +243,37 @@ def test_other_scores_and_the_confusion_matrix_are_printed(tmp_path, command):
         assert re.search(label + " +" + " +".join(f"{100 * count / row.sum():.1f}" for count in row), output)
     assert "label \\ prediction" in output
     assert "label \\ prediction" not in command("evaluate", folder.path, *options)[1]
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_numbers_are_whole_in_every_terminal(tmp_path, command, columns):
+    """Columns that do not fit follow below; names are cut, numbers never."""
+    root = write_folder(tmp_path / "data", "train", count=1)
+    write_folder(root, "val", count=1)
+    text = (root / "classes.yaml").read_text()
+    (root / "classes.yaml").write_text(text.replace("crop plant", "x" * 90))
+    folder = write_run(tmp_path / "run", small_config(root), steps=(5, 10, 12))
+    options = ("--checkpoint", "5,10,12", "--confusion", "--trust", "tiny_model.build")
+    code, output, _ = command("evaluate", folder.path, *options, columns=columns)
+    assert code == 0
+    stored = json.loads((folder.path / "evaluation-val-none-5+10+12.json").read_text())
+    found = Counter(re.findall(r"(?<!\S)(?:100|\d{1,2})\.\d\d?(?!\S)", output))
+    expected: Counter[str] = Counter()
+    for entry in stored["checkpoints"]:
+        expected.update(f"{100 * value:.2f}" for value in [*entry["iou"], entry["miou"]])
+    for name in stored["checkpoints"][0]["metrics"]:
+        metrics = [
+            [*entry["metrics"][name]["classes"], entry["metrics"][name]["mean"]] for entry in stored["checkpoints"]
+        ]
+        expected.update(f"{100 * np.mean(values):.2f}" for values in zip(*metrics, strict=True))
+    for key in ("mean", "std"):
+        expected.update(f"{100 * value:.2f}" for value in [*stored[key]["iou"], stored[key]["miou"]])
+    total = np.sum([entry["confusion"] for entry in stored["checkpoints"]], axis=0)
+    expected.update(f"{100 * count / row.sum():.1f}" for row in total for count in row)
+    assert found == expected
+    assert max(map(len, output.splitlines()[1:-1])) <= columns
+    assert output.count("boundary IoU") == 1
+    assert output.count("\n\n") == len(re.findall(r"^(class|mean over|label)", output, re.MULTILINE))
 
 
 def test_options_change_the_runs_settings(tmp_path, command):

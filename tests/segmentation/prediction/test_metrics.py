@@ -1,4 +1,4 @@
-"""Confusion, IoU and the other scores against counts made pixel by pixel, and against other packages."""
+"""Confusion, IoU and the other scores against counts made pixel by pixel."""
 
 import math
 
@@ -8,14 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from losspool.segmentation.prediction.metrics import (
-    class_counts,
-    class_metrics,
-    confusion,
-    iou,
-    mean_iou,
-    shares_of_labels,
-)
+from guessed_labels import CLASSES, counted, guessed
+from losspool.segmentation.prediction.metrics import class_metrics, confusion, iou, mean_iou, shares_of_labels
 from losspool.segmentation.prediction.regions import MARGIN, boundary_counts, interior_counts
 
 
@@ -44,25 +38,6 @@ def test_the_mean_leaves_out_classes_that_do_not_occur():
     assert math.isnan(mean_iou(np.zeros((3, 3))))
 
 
-CLASSES = 4
-
-
-def pictures(seed, absent=(), void=True):
-    """Labels and predictions of five images of 12×15; no label is a class of ``absent``."""
-    random = np.random.default_rng(seed)
-    labels = random.choice([each for each in range(CLASSES) if each not in absent], (5, 12, 15)).astype(np.uint8)
-    guesses = np.where(random.random(labels.shape) < 0.6, labels, random.integers(0, CLASSES, labels.shape))
-    if void:
-        labels[random.random(labels.shape) < 0.1] = 255
-    return labels, guesses.astype(np.uint8)
-
-
-def counted(labels, guesses):
-    pairs = zip(guesses, labels, strict=True)
-    matrices = [confusion(torch.from_numpy(guess), torch.from_numpy(label), CLASSES).numpy() for guess, label in pairs]
-    return np.stack([class_counts(matrix) for matrix in matrices])
-
-
 def plain_mean(values):
     present = [value for value in values if value is not None]
     return sum(present) / len(present) if present else None
@@ -70,7 +45,7 @@ def plain_mean(values):
 
 def test_every_score_is_its_definition():
     """Class 3 is predicted and never labelled."""
-    labels, guesses = pictures(0, absent=(3,))
+    labels, guesses = guessed(0, absent=(3,))
     found = class_metrics(counted(labels, guesses))
     valid = labels != 255
     for each in range(CLASSES):
@@ -101,31 +76,6 @@ def test_the_confusion_matrix_as_shares():
     matrix = np.array([[3, 1, 0], [0, 0, 0], [2, 2, 4]])
     assert shares_of_labels(matrix)[[0, 2]].tolist() == [[0.75, 0.25, 0], [0.25, 0.25, 0.5]]
     assert np.isnan(shares_of_labels(matrix)[1]).all()
-
-
-def test_pooled_scores_equal_torchmetrics():
-    functional = pytest.importorskip("torchmetrics.functional.classification")
-    labels, guesses = pictures(1, absent=(2,))
-    found = class_metrics(counted(labels, guesses))
-    options = {"num_classes": CLASSES, "average": "none", "ignore_index": 255}
-    tensors = torch.from_numpy(guesses).long(), torch.from_numpy(labels).long()
-    for name, theirs in (("dice", "f1_score"), ("precision", "precision"), ("recall", "recall")):
-        expected = getattr(functional, f"multiclass_{theirs}")(*tensors, **options)
-        assert found[name] == pytest.approx(expected.numpy(), abs=1e-6)
-
-
-def test_dice_per_image_equals_monai():
-    """Every class is in every label: of one that is not, MONAI leaves out the image even where it is predicted."""
-    monai = pytest.importorskip("monai.metrics")
-    labels, guesses = pictures(2, void=False)
-
-    def one_hot(values):
-        return torch.nn.functional.one_hot(torch.from_numpy(values).long(), CLASSES).movedim(-1, 1)
-
-    metric = monai.DiceMetric(include_background=True, reduction="mean_batch")
-    metric(one_hot(guesses), one_hot(labels))
-    found = class_metrics(counted(labels, guesses))["image_dice"]
-    assert found == pytest.approx(metric.aggregate().numpy(), abs=1e-6)
 
 
 def eroded(mask, times):

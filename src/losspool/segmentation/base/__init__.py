@@ -1,9 +1,10 @@
 """Shared helpers: errors, console, files, threads and processes. Imports nothing from the other subpackages."""
 
-from losspool.segmentation.base.console import console, plain, progress_bar, say, track
+from losspool.segmentation.base.console import console, percent, plain, progress_bar, say, track
 from losspool.segmentation.base.errors import BrokenFileError, UserError, first_line, out_of_memory
 from losspool.segmentation.base.files import PARTIAL, read_json, remove, replacing, sweep, write_json, writing
 from losspool.segmentation.base.library import Library, is_path
+from losspool.segmentation.base.number_tables import number_tables
 from losspool.segmentation.base.plugins import check_trusted, import_by_path, is_import_path
 from losspool.segmentation.base.process import Interrupt, Interrupted, end_with_parent, hard_exit
 from losspool.segmentation.base.sections import (
@@ -46,9 +47,11 @@ __all__ = [
     "in_threads",
     "is_import_path",
     "is_path",
+    "number_tables",
     "out_of_memory",
     "parse_number",
     "parse_yaml",
+    "percent",
     "plain",
     "progress_bar",
     "read_json",

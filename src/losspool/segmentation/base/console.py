@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -58,6 +59,16 @@ def track(items: Iterable[Item], total: int, text: str) -> Iterator[Item]:
     """Iterate over ``items`` and show a progress bar."""
     with progress_bar() as progress:
         yield from progress.track(items, total=total, description=text)
+
+
+def percent(share: float) -> str:
+    """A share as text, such as ``0.25 %``: two digits, never an exponent, and 100 % only for all."""
+    value = 100 * share
+    if value == 0 or value >= 10:
+        return f"{min(value, 99.9):.1f} %" if 99 < value < 100 else f"{value:.0f} %"
+    if value < 1e-4:
+        return "less than 0.0001 %"
+    return f"{value:.{1 - math.floor(math.log10(value))}f}".rstrip("0").rstrip(".") + " %"
 
 
 def plain(text: str) -> str:

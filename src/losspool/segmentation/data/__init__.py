@@ -26,6 +26,7 @@ from losspool.segmentation.data.protocol import (
 )
 from losspool.segmentation.data.registry import DATASETS, DatasetKind, dataset_kind, open_dataset, splits_of
 from losspool.segmentation.data.splitting import Splitting
+from losspool.segmentation.data.traps import index_warnings
 from losspool.segmentation.data.voc import VOC_AUGMENTED_IMAGES, prepare_voc
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "dataset_kind",
     "existing_folder",
     "images_below",
+    "index_warnings",
     "open_dataset",
     "opened",
     "prepare_voc",

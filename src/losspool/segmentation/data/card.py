@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from losspool.segmentation.base import plain, replacing
+from losspool.segmentation.base import percent, plain, replacing
 from losspool.segmentation.data.class_lists import INFERRED
 from losspool.segmentation.data.faults import grouped, report_lines
 from losspool.segmentation.data.import_data import Imported, Options, import_data
@@ -21,6 +21,8 @@ def report_import(source: Path, dest: Path, options: Options, command: str) -> b
     print(plain(f"classes: {', '.join(each.name for each in done.classes.classes)} (from {done.classes.origin})"))
     for note in notes(done):
         print(f"note: {note}")
+    for warning in warnings(done):
+        print(f"warning: {warning}")
     for line in report_lines(done.faults, dest.with_name(f"{dest.name}-faults.txt")):
         print(f"fault: {line}")
     counts = ", ".join(f"{split} {len(names)}" for split, names in done.splits.items())
@@ -39,7 +41,7 @@ def notes(done: Imported) -> list[str]:
         pixels, first = sum(each.pixels for each in done.unknown), max(done.unknown, key=lambda each: each.pixels)
         total = sum(int(counts.sum()) for counts in done.pixels.values())
         found.append(
-            f"{pixels} pixels ({100 * pixels / total:.2g} %) in {len(done.unknown)} labels are of no class and became "
+            f"{pixels} pixels ({percent(pixels / total)}) in {len(done.unknown)} labels are of no class and became "
             f"void, most of them ({first.pixels}) in {first.path}, such as {first.value} at row {first.row}, "
             f"column {first.column}; name the class, or raise --tolerance"
         )
@@ -48,14 +50,33 @@ def notes(done: Imported) -> list[str]:
         found.append(
             f"{done.oriented} images have an EXIF orientation, which is applied on reading{'; ' * bool(how)}{how}"
         )
-    if done.intensity:
-        low, high = done.intensity
+    if done.classes.intensity:
+        low, high = done.classes.intensity
         found.append(f"images have more than 8 bits; the values {low:g} to {high:g} are read as black to white")
     if done.unlabelled:
         found.append(f"{done.unlabelled} images have no label and were left out")
     if done.unlisted:
         found.append(f"{done.unlisted} images are in no list and were left out")
     return [plain(each) for each in found]
+
+
+def warnings(done: Imported) -> list[str]:
+    """What may be wrong, a sentence each."""
+    found = []
+    if done.assumed:
+        found.append(
+            f"{_count(done.assumed, 'label')} of images with an EXIF orientation may have been drawn on the upright "
+            "image or on the stored pixels, and no size shows which: upright is assumed; pass --labels-stored if they "
+            "were drawn on the stored pixels"
+        )
+    if done.shapeless:
+        have = "objects have" if done.shapeless != 1 else "object has"
+        found.append(f"{done.shapeless} {have} no segmentation and became background: boxes say nothing about pixels")
+    return found
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def card(done: Imported, source: Path, command: str) -> str:
@@ -80,7 +101,7 @@ def card(done: Imported, source: Path, command: str) -> str:
     for name, label in rows:
         shares = [_share(done, split, label) for split in splits]
         lines.append(f"| {plain(name)}, % of pixels | " + " | ".join(shares) + " |")
-    lines += ["", *(f"- {note}" for note in notes(done))]
+    lines += ["", *(f"- {note}" for note in notes(done)), *(f"- warning: {each}" for each in warnings(done))]
     lines += [f"- fault: {plain(line)}" for line in grouped(done.faults)]
     return "\n".join(lines).rstrip() + "\n"
 

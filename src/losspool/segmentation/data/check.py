@@ -33,14 +33,19 @@ class Findings:
 
     @property
     def split(self) -> str:
-        return self.dataset.name.rpartition("/")[2]
+        return split_name(self.dataset)
+
+
+def split_name(dataset: Dataset) -> str:
+    """The last part of a dataset's name."""
+    return dataset.name.rpartition("/")[2]
 
 
 def check_dataset(dataset: Dataset) -> Findings:
     """Check that all images and labels exist and decode, sizes match, and labels hold only known values."""
     files = dataset if isinstance(dataset, FileDataset) else None
     # Benchmarks withhold the labels of their test splits. In any other split a missing label is a fault.
-    secret = dataset.name.rpartition("/")[2].startswith("test")
+    secret = split_name(dataset).startswith("test")
     labelled = files is None or not secret or any(pair.label for pair in files.pairs)
     findings = Findings(dataset, labelled)
 

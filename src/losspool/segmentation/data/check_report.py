@@ -15,6 +15,8 @@ from rich.text import Text
 from losspool.segmentation.base import UserError, plain
 from losspool.segmentation.data.check import Findings, check_dataset
 from losspool.segmentation.data.faults import report_lines
+from losspool.segmentation.data.files import FileDataset
+from losspool.segmentation.data.images import Reading
 from losspool.segmentation.data.import_data import source_layout
 from losspool.segmentation.data.protocol import IGNORE
 from losspool.segmentation.data.registry import open_dataset, splits_of
@@ -38,9 +40,11 @@ def report_check(name: str, root: Path | None, split: str | None = None) -> bool
     def show(text: str) -> None:
         output.print(plain(text), markup=False, soft_wrap=True)
 
-    for each in [split] if split else _splits(name, root):
+    splits = [split] if split else _splits(name, root)
+    reading = _training_reading(name, root)
+    for each in splits:
         try:
-            dataset = open_dataset(name, root, each)
+            dataset = open_dataset(name, root, each, reading=reading)
         except UserError as error:
             if split:
                 raise
@@ -68,6 +72,15 @@ def report_check(name: str, root: Path | None, split: str | None = None) -> bool
     for warning in overlaps(checked):
         show(f"warning: {warning}")
     return sound
+
+
+def _training_reading(name: str, root: Path | None) -> Reading | None:
+    """How training reads all splits: with the range of the training images. None where they have no range."""
+    try:
+        train = open_dataset(name, root, "train") if "train" in splits_of(name, root) else None
+    except UserError:  # reported when the split is checked
+        return None
+    return train.reading if isinstance(train, FileDataset) and isinstance(train.reading.intensity, tuple) else None
 
 
 def _splits(name: str, root: Path | None) -> Sequence[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from losspool.segmentation.base import UserError, yaml_line
+from losspool.segmentation.data.groups import Groups
 from losspool.segmentation.data.labels import MOST_CLASSES, read_classes
 from losspool.segmentation.data.palette import Color, free_color
 from losspool.segmentation.data.protocol import IGNORE, Pixels
@@ -23,6 +25,10 @@ INFERRED = "the values in the labels"
 _VOID = ("void", "ignore", "ignored", "unlabelled", "unlabeled", "unknown")
 _MOST_INFERRED = 64
 _NOISE = 0.01  # with a tolerance, rarer values are not classes of their own
+_MANY_RARE = 8  # values
+_LARGE_ID = 64  # ids of classes seldom go so far; shades of grey do
+_MIXED = 16.0  # largest distance of a colour from the line between two others that it may be a mixture of
+_FEW = 8  # values that a message lists
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,9 @@ class ClassList:
     """Where the list comes from, for the card."""
     by_color: bool = False
     """Whether the source names colours and no ids; then a palette image is read by its colours."""
+    groups: Groups = field(default_factory=Groups)
+    intensity: tuple[float, float] | None = None
+    """The values that become black and white in images of more than 8 bits, if the source names them."""
 
     @property
     def void(self) -> int:
@@ -52,7 +61,7 @@ class ClassList:
         ids = {each.id for each in self.classes}
         return next(value for value in (*self.void_ids, *range(255, -1, -1)) if value not in ids)
 
-    def to_yaml(self, intensity: tuple[float, float] | None) -> str:
+    def to_yaml(self) -> str:
         """The content of ``classes.yaml``."""
         taken: list[Color] = [each.color for each in self.classes if each.color]
         lines = ["classes:"]
@@ -62,8 +71,10 @@ class ClassList:
             entry = {"name": each.name, "id": each.id, "color": list(color)}
             lines.append(f"  - {yaml_line(entry)}")
         lines.append(f"ignore: {self.void}")
-        if intensity:
-            lines.append(f"intensity: [{intensity[0]:g}, {intensity[1]:g}]  # these values are black and white")
+        if self.intensity:
+            lines.append(f"intensity: {yaml_line(self.intensity)}  # these values are black and white")
+        if self.groups.value is not None:
+            lines.append(yaml_line({"groups": self.groups.value})[1:-1])
         return "\n".join(lines) + "\n"
 
 
@@ -89,7 +100,7 @@ def _from_yaml(path: Path) -> ClassList:
     classes = tuple(SourceClass(info.name, ids[label], info.color) for label, info in enumerate(found.infos))
     void_ids = tuple(value for value, label in found.decoder.values.items() if label == IGNORE)
     void_colors = tuple(color for color, label in found.decoder.colors.items() if label == IGNORE)
-    return ClassList(classes, void_ids, void_colors, path.name)
+    return ClassList(classes, void_ids, void_colors, path.name, groups=found.groups, intensity=found.intensity)
 
 
 def _rows(path: Path, text: str) -> list[tuple[str, Color | None]]:
@@ -134,16 +145,13 @@ def tally(values: NDArray[np.unsignedinteger]) -> Counter[Any]:
 
 def infer_classes(counts: Counter[Any], tolerance: float, where: Path) -> ClassList:
     """Classes from what the labels hold. Two values are background and foreground; else 255 is void, as in VOC."""
-    total = sum(counts.values())
-    found = sorted(value for value, count in counts.items() if not tolerance or count >= _NOISE * total)
-    if len(found) > _MOST_INFERRED:
-        raise UserError(
-            f"{where}: the labels hold {len(found)} different values, which look like compression or antialiasing; "
-            "name the classes with --classes, and pass --tolerance for values near them"
-        )
-    colored = any(isinstance(value, tuple) for value in found)
-    if colored and not all(isinstance(value, tuple) for value in found):
+    colored = any(isinstance(value, tuple) for value in counts)
+    if colored and not all(isinstance(value, tuple) for value in counts):
         raise UserError(f"{where}: some labels hold colours and others values; name the classes with --classes")
+    frequent = sorted(value for value, count in counts.items() if count >= _NOISE * sum(counts.values()))
+    found = frequent if tolerance else sorted(counts)
+    if len(found) > _MOST_INFERRED or _look_blurred(frequent, found):
+        raise UserError(f"{where}: {_blurred(frequent, found, counts)}")
     void = () if colored or len(found) <= 2 or IGNORE not in found else (IGNORE,)
     kept = [value for value in found if value not in void]
     names = ["background", "foreground"] if len(kept) == 2 and kept[0] in (0, (0, 0, 0)) else None
@@ -154,6 +162,46 @@ def infer_classes(counts: Counter[Any], tolerance: float, where: Path) -> ClassL
     if colored:
         classes = [replace(each, color=color) for each, color in zip(classes, kept, strict=True)]
     return ClassList(tuple(classes), void, (), INFERRED)
+
+
+def _look_blurred(frequent: Sequence[Any], found: Sequence[Any]) -> bool:
+    """Whether the rare values look like compression or antialiasing: many, and not ids that count up from 0.
+
+    Rare colours that are mixtures of frequent ones do; a palette's own lie elsewhere.
+    """
+    rare = [value for value in found if value not in frequent and value != IGNORE]
+    if len(rare) < _MANY_RARE or len(rare) <= len(frequent):
+        return False
+    if not isinstance(rare[0], tuple):
+        return max(rare) >= max(_LARGE_ID, 2 * len(found))
+    mixed = _between(np.array(rare, float), np.array(frequent, float).reshape(-1, 3)) <= _MIXED
+    return bool(mixed.mean() > 0.8)
+
+
+def _between(points: NDArray[np.float64], anchors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(P, 3), (A, 3) -> (P,): the distance of each point from the nearest line between two anchors."""
+    nearest = np.full(len(points), np.inf)
+    for place, start in enumerate(anchors):
+        for end in anchors[place:]:
+            line = end - start
+            along = ((points - start) @ line / max(line @ line, 1.0)).clip(0, 1)
+            nearest = np.minimum(nearest, np.linalg.norm(points - start - along[:, None] * line, axis=1))
+    return nearest
+
+
+def _blurred(frequent: Sequence[Any], found: Sequence[Any], counts: Counter[Any]) -> str:
+    """What is wrong with labels of too many values, and what to do."""
+    problem = f"the labels hold {len(found)} different values, which look like compression or antialiasing; "
+    if not 2 <= len(frequent) <= _FEW:
+        return f"{problem}name the classes with --classes, and pass --tolerance for values near them"
+    anchors = np.array(frequent, float).reshape(len(frequent), -1)
+    gap = min(float(np.linalg.norm(one - other)) for one, other in combinations(anchors, 2))
+    share = sum(counts[value] for value in frequent) / sum(counts.values())
+    listed = ", ".join(map(str, frequent))
+    return (
+        f"{problem}{listed} cover {100 * share:.3g} % of the pixels: pass --tolerance {gap / 2:.0f} for the values "
+        "near these, or name all classes with --classes"
+    )
 
 
 class Nearest:

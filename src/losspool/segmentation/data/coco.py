@@ -43,6 +43,8 @@ class CocoSource:
     classes: tuple[tuple[str, int], ...]
     """Name and label value; background comes first."""
     images: tuple[CocoImage, ...]
+    shapeless: int = 0
+    """Objects without a segmentation, which are left out."""
 
 
 def find_coco(source: Path) -> CocoSource | None:
@@ -56,7 +58,23 @@ def find_coco(source: Path) -> CocoSource | None:
     for path in walk(source):
         known.setdefault(path.name, []).append(path)
     images = [image for path, content in files.items() for image in _images(path, content, values, known)]
-    return CocoSource(tuple(files), classes, tuple(images))
+    return CocoSource(tuple(files), classes, tuple(images), _without_shapes(files))
+
+
+def _without_shapes(files: dict[Path, dict[str, Any]]) -> int:
+    """How many objects are boxes alone; raises if all are."""
+    objects = [entry for content in files.values() for entry in content["annotations"] if isinstance(entry, dict)]
+    boxes = sum(not _has_shape(entry) for entry in objects)
+    if objects and boxes == len(objects):
+        raise UserError(
+            f"{next(iter(files))}: none of {boxes} annotations has a segmentation; boxes alone say nothing about pixels"
+        )
+    return boxes
+
+
+def _has_shape(entry: dict[str, Any]) -> bool:
+    found = entry.get("segmentation")
+    return found is not None and found not in ([], [[]])
 
 
 def _content(path: Path) -> dict[str, Any] | None:
@@ -96,9 +114,12 @@ def _images(
         category = _field(path, "annotations", entry, "category_id", int)
         if category not in values:
             raise UserError(f"{path}: an annotation names category {category}, which is not in 'categories'")
+        image = _field(path, "annotations", entry, "image_id", int)
+        if not _has_shape(entry):
+            continue
         area = entry.get("area")
         found = (float(area) if isinstance(area, int | float) else 0.0, values[category], entry.get("segmentation"))
-        objects.setdefault(_field(path, "annotations", entry, "image_id", int), []).append(found)
+        objects.setdefault(image, []).append(found)
     split = split_of(path.stem) or split_of(path.parent.name)
     for entry in content["images"]:
         name = _field(path, "images", entry, "file_name", str)

@@ -56,6 +56,8 @@ class Converted:
     split: str
     orientation: int
     turned: bool = False
+    assumed: bool = False
+    """Whether nothing shows that the label was drawn on the upright image, or on the stored pixels."""
     pixels: NDArray[np.int64] | None = None
     unknown: Unknown | None = None
 
@@ -63,7 +65,8 @@ class Converted:
 class Converter:
     """Writes images and labels to a folder; called in threads."""
 
-    def __init__(self, folder: Path, classes: ClassList, tolerance: float, copy: bool, stored: bool) -> None:
+    def __init__(self, folder: Path, classes: ClassList, tolerance: float, copy: bool, stored: bool | None) -> None:
+        """``stored``: whether labels were drawn on the stored pixels, where the sizes do not show it; None: unknown."""
         self._folder, self._copy, self._stored = folder, copy, stored
         self._nearest, self._by_color = Nearest(classes, tolerance), classes.by_color
         ids = np.zeros(256, np.uint16)
@@ -82,7 +85,8 @@ class Converter:
 
     def _labelled(self, item: Item, split: str, turn: int, size: tuple[int, int]) -> Converted:
         values = label_values(item, self._by_color)
-        turned = _needs_turn(turn, size, values.shape[:2], self._stored)
+        shown = _shows_turn(turn, size)
+        turned = values.shape[:2] == size if shown else turn != 1 and bool(self._stored)
         if turned:
             values = np.asarray(upright(Image.fromarray(values), turn))
         (height, width), found = size[::-1] if turn in _TURNED else size, values.shape[:2]
@@ -95,7 +99,8 @@ class Converter:
             raise BrokenFileError(_label_file(item), str(error)) from None
         _save(self._ids[label], self._folder / "labels" / split / f"{item.name}.png")
         pixels = np.bincount(label.ravel(), minlength=256)
-        return Converted(item, split, turn, turned, pixels, _unknown(item, values, beyond))
+        assumed = turn != 1 and not shown and self._stored is None
+        return Converted(item, split, turn, turned, assumed, pixels, _unknown(item, values, beyond))
 
 
 def _orientation_and_size(path: Path) -> tuple[int, tuple[int, int]]:
@@ -105,22 +110,18 @@ def _orientation_and_size(path: Path) -> tuple[int, tuple[int, int]]:
         return orientation(image), (image.height, image.width)
 
 
-def _needs_turn(turn: int, size: tuple[int, int], label: tuple[int, ...], stored: bool) -> bool:
-    """Whether the label was drawn on the pixels as they are stored. Where the sizes do not show it, as the others."""
-    if turn == 1:
-        return False
-    if turn in _TURNED and size[0] != size[1]:
-        return label == size
-    return stored
+def _shows_turn(turn: int, size: tuple[int, int]) -> bool:
+    """Whether the size of a label shows if it was drawn on the upright image or on the stored pixels."""
+    return turn in _TURNED and size[0] != size[1]
 
 
-def drawn_on_stored(items: Sequence[Item]) -> bool:
-    """Whether all labels whose size shows it were drawn on the stored pixels of an image with an orientation."""
+def drawn_on_stored(items: Sequence[Item]) -> bool | None:
+    """Whether the labels whose size shows it were drawn on the stored pixels; None if none shows it, or they differ."""
 
     def shown(item: Item) -> bool | None:
         try:
             turn, size = _orientation_and_size(item.image)
-            if turn not in _TURNED or size[0] == size[1] or item.label is None:
+            if not _shows_turn(turn, size) or item.label is None:
                 return None
             label = item.label
             return (
@@ -129,8 +130,8 @@ def drawn_on_stored(items: Sequence[Item]) -> bool:
         except UserError:
             return None
 
-    found = [each for each in in_threads(shown, [item for item in items if _may_turn(item.image)]) if each is not None]
-    return bool(found) and all(found)
+    found = {each for each in in_threads(shown, [item for item in items if _may_turn(item.image)]) if each is not None}
+    return found.pop() if len(found) == 1 else None
 
 
 def _may_turn(path: Path) -> bool:

@@ -26,6 +26,15 @@ class Groups:
     video: bool = False
     """Whether the images are frames, numbered at the end of their names."""
 
+    @property
+    def value(self) -> str | dict[str, list[str]] | None:
+        """What stands under ``groups`` in a dataset's file; None for the default."""
+        if self.video:
+            return VIDEO
+        if self.pattern is not None:
+            return self.pattern.pattern
+        return {group: list(members) for group, members in self.listed} or None
+
     def of(self, names: Sequence[str]) -> list[str] | None:
         """The group of each image; one without a group is its own. None if nothing is grouped."""
         if self.pattern is None and not self.listed:

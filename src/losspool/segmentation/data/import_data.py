@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from losspool.segmentation.data.class_lists import ClassList, SourceClass, find_
 from losspool.segmentation.data.coco import find_coco
 from losspool.segmentation.data.convert import Converter, Item, Unknown, drawn_on_stored, label_values
 from losspool.segmentation.data.files import existing_folder
+from losspool.segmentation.data.groups import Groups
 from losspool.segmentation.data.intensity import found_intensity
 from losspool.segmentation.data.layouts import find_layout
 from losspool.segmentation.data.splitting import Splitting, divide
@@ -31,6 +32,8 @@ class Options:
     labels: str | None = None
     tolerance: float = 0.0
     copy: bool = False
+    labels_stored: bool | None = None
+    """Whether labels were drawn on the stored pixels of images with an EXIF orientation (default: as sizes show it)."""
     splitting: Splitting = field(default_factory=Splitting)
 
 
@@ -46,6 +49,8 @@ class Imported:
     """(256,) by split: pixels per label."""
     unknown: list[Unknown] = field(default_factory=list)
     faults: list[UserError] = field(default_factory=list)
+    shapeless: int = 0
+    """COCO objects without a segmentation, which were left out."""
     unlabelled: int = 0
     """Images without a label that were left out."""
     unlisted: int = 0
@@ -54,35 +59,42 @@ class Imported:
     """Images with an EXIF orientation."""
     turned: int = 0
     """Labels of these that were drawn on the stored pixels."""
-    intensity: tuple[float, float] | None = None
+    assumed: int = 0
+    """Labels of these that nothing shows it of, and that are taken as drawn upright."""
 
 
 def import_data(source: Path, dest: Path, options: Options) -> Imported:
     """Write ``images``, ``labels`` and ``classes.yaml`` to a new folder."""
     existing_folder(source, "the source")
     _check_target(source, dest)
-    layout, items, classes, orphans = _found(source, options)
+    found = _found(source, options)
+    items, classes = found.items, found.classes
     labelled = {_key(item): item for item in items if item.label is not None}
     if classes is None:
         classes = infer_classes(_tallied(list(labelled.values())), options.tolerance, source)
-    splits = divide({key: item.split for key, item in labelled.items()}, options.splitting, source)
+    if options.splitting.group is not None:
+        classes = replace(classes, groups=Groups(options.splitting.pattern))
+    splits = divide({key: item.split for key, item in labelled.items()}, options.splitting, source, classes.groups)
     tests = [item for item in items if item.label is None and item.split == "test"]  # published without labels
     kept = [*((labelled[key], split) for key, split in splits.items()), *((item, "test") for item in tests)]
-    done = Imported(layout, classes, unlabelled=len(items) - len(labelled) - len(tests))
+    if classes.intensity is None:
+        classes = replace(classes, intensity=found_intensity([item.image for item, _ in kept]))
+    done = Imported(
+        found.layout, classes, shapeless=found.shapeless, unlabelled=len(items) - len(labelled) - len(tests)
+    )
     done.unlisted = len(labelled) - len(splits)
-    done.faults = [BrokenFileError(path, "this label has no image") for path in orphans]
-    done.intensity = found_intensity([item.image for item, _ in kept])
+    done.faults = [BrokenFileError(path, "this label has no image") for path in found.orphans]
     with _new_folder(dest) as folder:
         _write_items(kept, folder, done, options)
         if not any(done.splits.values()):
             raise UserError(f"{source}: nothing could be imported; {done.faults[0]}")
-        (folder / "classes.yaml").write_text(classes.to_yaml(done.intensity), encoding="utf-8")
+        (folder / "classes.yaml").write_text(classes.to_yaml(), encoding="utf-8")
     return done
 
 
 def source_layout(source: Path) -> str:
     """The layout that an import would find."""
-    return _found(source, Options())[0]
+    return _found(source, Options()).layout
 
 
 def _check_target(source: Path, dest: Path) -> None:
@@ -111,21 +123,34 @@ def _new_folder(dest: Path) -> Iterator[Path]:
             raise
 
 
-def _found(source: Path, options: Options) -> tuple[str, list[Item], ClassList | None, Sequence[Path]]:
-    """The layout's description, the images, the classes where they are known, and labels without an image."""
+@dataclass(frozen=True)
+class _Found:
+    """What a source holds."""
+
+    layout: str
+    """Its description, for people."""
+    items: list[Item]
+    classes: ClassList | None
+    """None if no file names them."""
+    orphans: Sequence[Path] = ()
+    """Labels without an image."""
+    shapeless: int = 0
+
+
+def _found(source: Path, options: Options) -> _Found:
     coco = None if options.labels else find_coco(source)
     if coco is not None:
         names = ", ".join(path.relative_to(source).as_posix() for path in coco.files)
         items = [Item(image.path.stem, image.path, image, image.split) for image in coco.images]
         _check_names(items)
         classes = ClassList(tuple(SourceClass(name, value) for name, value in coco.classes), origin=names)
-        return f"COCO annotations: {names}", items, classes, ()
+        return _Found(f"COCO annotations: {names}", items, classes, shapeless=coco.shapeless)
     layout = find_layout(source, options.images, options.labels)
     items = [
         Item(pair.name, pair.image.path, pair.label.path if pair.label else None, pair.split) for pair in layout.pairs
     ]
     _check_names(items)
-    return layout.pattern, items, find_class_list(source, options.classes), layout.orphans
+    return _Found(layout.pattern, items, find_class_list(source, options.classes), layout.orphans)
 
 
 def _key(item: Item) -> str:
@@ -155,7 +180,9 @@ def _tallied(items: Sequence[Item]) -> Counter[object]:
 
 
 def _write_items(items: Sequence[tuple[Item, str]], folder: Path, done: Imported, options: Options) -> None:
-    stored = drawn_on_stored([item for item, _ in items])
+    stored = options.labels_stored
+    if stored is None:
+        stored = drawn_on_stored([item for item, _ in items])
     convert = Converter(folder, done.classes, options.tolerance, options.copy, stored)
     for result in track(in_threads(lambda each: convert(*each), items), len(items), "Importing"):
         if isinstance(result, UserError):
@@ -164,6 +191,7 @@ def _write_items(items: Sequence[tuple[Item, str]], folder: Path, done: Imported
         done.splits.setdefault(result.split, []).append(result.item.name)
         done.oriented += result.orientation != 1
         done.turned += result.turned
+        done.assumed += result.assumed
         if result.pixels is not None:
             done.pixels[result.split] = done.pixels.get(result.split, np.zeros(256, np.int64)) + result.pixels
         if result.unknown is not None:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.data.files import read_list
+from losspool.segmentation.data.groups import Groups
 from losspool.segmentation.data.images import SUFFIXES
 from losspool.segmentation.data.layouts import split_of
 
@@ -29,9 +30,23 @@ class Splitting:
     group: str | None = None
     """A regular expression on names: images with the same match (its first group, if it has one) stay together."""
 
+    @property
+    def pattern(self) -> re.Pattern[str] | None:
+        if self.group is None:
+            return None
+        try:
+            return re.compile(self.group)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise UserError(f"--group must be a regular expression, got {self.group!r} ({error})") from None
 
-def divide(names: Mapping[str, str | None], how: Splitting, source: Path) -> dict[str, str]:
-    """The split of each image, given the split that the source has for it. The order of the names does not matter."""
+
+def divide(
+    names: Mapping[str, str | None], how: Splitting, source: Path, groups: Groups | None = None
+) -> dict[str, str]:
+    """The split of each image, given the split that the source has for it. The order of the names does not matter.
+
+    Images of one of the ``groups`` stay together, unless ``how`` says what does.
+    """
     lists = how.lists or (() if any(names.values()) else _found_lists(names, source))
     if lists:
         return _by_lists(names, lists)
@@ -44,14 +59,14 @@ def divide(names: Mapping[str, str | None], how: Splitting, source: Path) -> dic
         if not 0 <= value < 1 or sum(shares.values()) >= 1:
             raise UserError(f"--{name} must be a share of the images from 0 to less than 1, in all, got {value:g}")
     free = [name for name, split in names.items() if split in (None, "train")]
-    return known | _by_share(free, shares, how.group)
+    return known | _by_share(free, shares, _group_names(free, names, how, groups or Groups()))
 
 
-def _by_share(names: Sequence[str], shares: Mapping[str, float], group: str | None) -> dict[str, str]:
+def _by_share(names: Sequence[str], shares: Mapping[str, float], group_names: Sequence[str]) -> dict[str, str]:
     """Whole groups in an order by hash, so that it depends on nothing else, until a split has its share."""
     groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(_group(name, group), []).append(name)
+    for name, group in zip(names, group_names, strict=True):
+        groups.setdefault(group, []).append(name)
     wanted = {split: share * len(names) for split, share in shares.items() if share}
     if len(groups) <= len(wanted) and wanted:
         raise UserError(
@@ -70,16 +85,17 @@ def _by_share(names: Sequence[str], shares: Mapping[str, float], group: str | No
     return found | {name: "train" for each in left for name in groups[each]}
 
 
-def _group(name: str, pattern: str | None) -> str:
-    if pattern is None:
-        return name
-    try:
-        match = re.search(pattern, name)
-    except re.error as error:
-        raise UserError(f"--group must be a regular expression, got {pattern!r} ({error})") from None
-    if match is None:
-        raise UserError(f"--group {pattern!r} does not match the image {name!r}")
-    return match[1] if match.lastindex else match[0]
+def _group_names(
+    names: Sequence[str], splits: Mapping[str, str | None], how: Splitting, groups: Groups
+) -> Sequence[str]:
+    """The group of each image, by its name without the split."""
+    own = [name.removeprefix(f"{splits[name]}/") for name in names]
+    if (pattern := how.pattern) is None:
+        return groups.of(own) or names
+    for name in own:
+        if pattern.search(name) is None:
+            raise UserError(f"--group {how.group!r} does not match the image {name!r}")
+    return Groups(pattern).of(own) or names
 
 
 def _found_lists(names: Mapping[str, str | None], source: Path) -> tuple[Path, ...]:

@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from losspool.segmentation.base import UserError, in_threads
-from losspool.segmentation.data.check import Findings
+import numpy as np
+from numpy.typing import NDArray
+
+from losspool.segmentation.base import UserError, in_threads, percent
+from losspool.segmentation.data.check import Findings, split_name
 from losspool.segmentation.data.files import FileDataset, Pair
 from losspool.segmentation.data.images import is_cut, is_deep, opened, orientation, raw_mode
+from losspool.segmentation.data.indexing import ClassIndex
 from losspool.segmentation.data.labels import LabelDecoder
-from losspool.segmentation.data.protocol import IGNORE
+from losspool.segmentation.data.protocol import IGNORE, Dataset
 
 _DARK = 48  # of 255
 _LARGE_VOID, _SOME_VOID = 0.5, 0.05
@@ -29,28 +33,39 @@ def notes_and_warnings(findings: Findings) -> tuple[list[str], list[str]]:
             f"the images of {findings.split} are nearly black: no value exceeds {findings.brightest} of 255"
         )
     if findings.labelled and findings.sound:
-        warnings += _of_labels(findings)
+        warnings += _of_labels(findings.dataset, findings.pixels, int(findings.pixels[IGNORE]))
     return notes, warnings
 
 
-def _of_labels(findings: Findings) -> list[str]:
-    names, counts = [info.name for info in findings.dataset.classes], findings.pixels
-    present = [name for label, name in enumerate(names) if counts[label]]
+def index_warnings(dataset: Dataset, index: ClassIndex) -> list[str]:
+    """What the labels of a split would silently make wrong; a sentence each."""
+    pixels = index.pixels.sum(0)
+    return _of_labels(dataset, pixels, int(index.sizes.prod(1).sum() - pixels.sum()))
+
+
+def _of_labels(dataset: Dataset, pixels: NDArray[np.int64], void: int) -> list[str]:
+    """``pixels``: how often each label occurs, in order, and perhaps more."""
+    names, split = [info.name for info in dataset.classes], split_name(dataset)
+    present = [name for label, name in enumerate(names) if pixels[label]]
     absent = [name for name in names if name not in present]
-    share, found = counts[IGNORE] / counts.sum(), []
+    share, found = void / max(void + int(pixels[: len(names)].sum()), 1), []
     if len(present) <= 1 < len(names):
-        found.append(f"the only class in {findings.split} is {present[0]!r}" if present else "every pixel is void")
+        advice = "; check that the label files hold the ids of the other classes"
+        found.append(f"the only class in {split} is {present[0]!r}{advice}" if present else "every pixel is void")
     elif absent:
         listed = ", ".join(map(repr, absent))
-        effect = "cannot be learnt" if findings.split.startswith("train") else "have no score"
-        found.append(f"no image of {findings.split} holds {listed}: {len(absent)} of {len(names)} classes {effect}")
+        many = f"{len(absent)} of {len(names)} classes"
+        effect = (
+            "cannot be learnt" if split.startswith("train") else f"{'has' if len(absent) == 1 else 'have'} no score"
+        )
+        found.append(f"no image of {split} holds {listed}: {many} {effect}")
     if share > 0 and (len(present) <= 1 or share > _LARGE_VOID or (absent and share > _SOME_VOID)):
-        found.append(f"{100 * share:.3g} % of the pixels of {findings.split} are void{_foreground(findings)}")
+        found.append(f"{percent(share)} of the pixels of {split} are void{_foreground(dataset)}")
     return found
 
 
-def _foreground(findings: Findings) -> str:
-    decoder = findings.dataset.decoder if isinstance(findings.dataset, FileDataset) else None
+def _foreground(dataset: Dataset) -> str:
+    decoder = dataset.decoder if isinstance(dataset, FileDataset) else None
     values = (
         [value for value, label in decoder.values.items() if label == IGNORE]
         if isinstance(decoder, LabelDecoder)
@@ -72,6 +87,8 @@ class _Header:
     label_turned: bool = False
     fits_stored: bool = False
     """Whether the label has the size of the image as it is stored, and not that of the upright image."""
+    fits_both: bool = False
+    """Whether its size does not show which of them it was drawn on."""
 
 
 def _of_files(dataset: FileDataset) -> tuple[list[str], list[str]]:
@@ -91,6 +108,12 @@ def _of_files(dataset: FileDataset) -> tuple[list[str], list[str]]:
             f"{misfits} labels fit the stored pixels of their image and not the upright ones: set data.exif=ignore, or "
             "turn them with losspool data import"
         )
+    unclear = sum(header.fits_both for header in turned)
+    if unclear and all(header.fits_both or header.fits_stored for header in turned if not header.label_turned):
+        warnings.append(
+            f"{unclear} of the images with an EXIF orientation have labels that fit the upright image and the stored "
+            "pixels alike: look at some, and set data.exif=ignore if the labels were drawn on the stored pixels"
+        )
     if pages := sum(header.pages > 1 for header in headers):
         warnings.append(f"{pages} images have several pages; only the first is read")
     return notes, warnings
@@ -103,8 +126,10 @@ def _header(pair: Pair) -> _Header | None:
         if turn == 1 or pair.label is None:
             return _Header(kind, pages, turn != 1)
         _, _, label_turn, label_size = _described(pair.label)
-        misfit = label_turn == 1 and turn > 4 and label_size == size != size[::-1]
-        return _Header(kind, pages, True, label_turn != 1, misfit)
+        if label_turn != 1:
+            return _Header(kind, pages, True, label_turned=True)
+        shown = turn > 4 and size != size[::-1]
+        return _Header(kind, pages, True, fits_stored=shown and label_size == size, fits_both=not shown)
     except UserError:
         return None
 

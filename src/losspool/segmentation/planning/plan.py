@@ -12,9 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from losspool.segmentation.base import UserError, plain, replacing
+from losspool.segmentation.base import UserError, percent, plain, replacing
 from losspool.segmentation.config import DataConfig, load_config
-from losspool.segmentation.data import ClassIndex, Dataset, FileDataset, WarnOnce, class_index, splits_of
+from losspool.segmentation.data import (
+    ClassIndex,
+    Dataset,
+    FileDataset,
+    WarnOnce,
+    class_index,
+    index_warnings,
+    splits_of,
+)
 from losspool.segmentation.models import UNET, pretrained_weights
 from losspool.segmentation.planning.cost import bytes_per_pixel, device_memory, seconds_per_step
 from losspool.segmentation.planning.text import Setting, as_yaml
@@ -104,6 +112,8 @@ class Plan:
 
     settings: tuple[Setting, ...]
     header: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
+    """What the labels would silently make wrong."""
 
     def __getitem__(self, key: str) -> Any:
         return next(setting.value for setting in self.settings if setting.key == key)
@@ -124,6 +134,8 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
     load_config(out)
     for setting in plan.settings:
         print(plain(f"{setting.key} = {setting.text}" + (f": {setting.reason}" if setting.reason else "")))
+    for warning in plan.warnings:
+        print(plain(f"warning: {warning}"))
     print(plain(f"next: losspool train {shlex.quote(str(out))}"))
     return plan
 
@@ -167,7 +179,7 @@ def make_plan(data: DataConfig, out: Path, options: PlanOptions) -> Plan:
         f"Duration: about {max(minutes, 1):.0f} minutes on this machine ({device.name}): a step took {seconds:.2g} s.",
         f"Thickness in pixels: {', '.join(f'{name} {thick:.3g}' for name, thick in facts.thicknesses)}.",
     )
-    return Plan(tuple(settings), header)
+    return Plan(tuple(settings), header, tuple(index_warnings(dataset, index)))
 
 
 def _zoom(facts: Facts, device: Device, cell: int) -> Setting:
@@ -226,9 +238,7 @@ def _steps(
 
 def _why_lmp(facts: Facts) -> str:
     name, share = facts.rarest
-    return (
-        f"weights the pixels with the largest losses; the rarest class, {name}, has {100 * share:.2g} % of the pixels"
-    )
+    return f"weights the pixels with the largest losses; the rarest class, {name}, has {percent(share)} of the pixels"
 
 
 def _data_settings(data: DataConfig, dataset: Dataset) -> list[Setting]:

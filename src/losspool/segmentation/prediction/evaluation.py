@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from losspool import __version__
-from losspool.segmentation.base import plain, progress_bar, replacing, write_json
+from losspool.segmentation.base import number_tables, plain, progress_bar, replacing, write_json
 from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.data import FileDataset, Groups, WarnOnce, check_classes
 from losspool.segmentation.prediction.metrics import METRICS, shares_of_labels
@@ -158,12 +157,10 @@ def report_evaluation(
     output = Console(highlight=False)
     try:
         output.print(plain(heading(evaluation)), markup=False, soft_wrap=True)
-        output.print(score_table(evaluation), "", metric_table(evaluation), sep="\n")
-        if confusion:
-            output.print("", confusion_table(evaluation), sep="\n")
-        looks = look_table(evaluation)
-        if looks is not None:
-            output.print("", looks, sep="\n")
+        kinds = [score_tables, metric_tables, *([confusion_tables] if confusion else []), look_tables]
+        for table in (table for kind in kinds for table in kind(evaluation, output.width)):
+            output.print(table)
+            output.print()
     finally:  # print first, in case the folder is read-only; write even if stdout is closed
         written = write_evaluation(run.folder, evaluation)
     output.print(plain(f"written: {written}"), markup=False, soft_wrap=True)
@@ -221,67 +218,58 @@ def evaluation_name(split: str, settings: EvaluateConfig, steps: Iterable[int]) 
     return "-".join(parts)
 
 
-def score_table(evaluation: Evaluation) -> Table:
+def score_tables(evaluation: Evaluation, width: int) -> list[Table]:
     """IoU in percent: one row per class and one for the mean, one column per checkpoint, and mean ± std if several."""
     several = len(evaluation.scores) > 1
-    table = _table("class", _steps(evaluation))
-    if several:
-        table.add_column("mean ± std", justify="right", no_wrap=True)
     values = zip(*(summary["iou"] for summary in evaluation.summaries), strict=True)
-    for name, row, spread in zip(evaluation.classes, values, evaluation.class_spreads(), strict=True):
-        table.add_row(Text(plain(name)), *map(_percent, row), *([str(spread or _NONE)] if several else []))
-    table.add_section()
+    rows = [
+        (name, [*map(_percent, row), *([str(spread or _NONE)] if several else [])])
+        for name, row, spread in zip(evaluation.classes, values, evaluation.class_spreads(), strict=True)
+    ]
     means = [_percent(summary["miou"]) for summary in evaluation.summaries]
-    table.add_row("mean", *means, *([str(evaluation.spread())] if several else []), style="bold")
-    return table
+    rows.append(("mean", [*means, *([str(evaluation.spread())] if several else [])]))
+    columns = [*_steps(evaluation), *(["mean ± std"] if several else [])]
+    return number_tables("class", columns, rows, width, total=True)
 
 
-def metric_table(evaluation: Evaluation) -> Table:
+def metric_tables(evaluation: Evaluation, width: int) -> list[Table]:
     """The other scores in percent: one row per class and one for the mean; the mean over checkpoints if several."""
     found = [scores.metrics() for scores in evaluation.scores.values()]
-    table = _table("class" if len(found) == 1 else "mean over checkpoints", map(METRICS.__getitem__, found[0]))
 
     def row(pick: Callable[[dict[str, Any]], float | None]) -> list[str]:
         columns = [[value for each in found if (value := pick(each[name])) is not None] for name in found[0]]
         return [_percent(float(np.mean(values)) if values else None) for values in columns]
 
-    for place, name in enumerate(evaluation.classes):
-        table.add_row(Text(plain(name)), *row(lambda metric, place=place: metric["classes"][place]))  # type: ignore[misc]
-    table.add_section()
-    table.add_row("mean", *row(lambda metric: metric["mean"]), style="bold")
-    return table
+    rows = [
+        (name, row(lambda metric, place=place: metric["classes"][place]))  # type: ignore[misc]
+        for place, name in enumerate(evaluation.classes)
+    ]
+    rows.append(("mean", row(lambda metric: metric["mean"])))
+    corner = "class" if len(found) == 1 else "mean over checkpoints"
+    return number_tables(corner, [METRICS[name] for name in found[0]], rows, width, total=True)
 
 
-def confusion_table(evaluation: Evaluation) -> Table:
+def confusion_tables(evaluation: Evaluation, width: int) -> list[Table]:
     """What the pixels of each class were predicted as, in percent of them, over all checkpoints."""
     matrix = sum(scores.matrix for scores in evaluation.scores.values())
-    table = _table("label \\ prediction", map(plain, evaluation.classes))
-    for name, shares in zip(evaluation.classes, shares_of_labels(np.asarray(matrix)), strict=True):
-        table.add_row(Text(plain(name)), *(_NONE if np.isnan(share) else f"{100 * share:.1f}" for share in shares))
-    return table
+    rows = [
+        (name, [_NONE if np.isnan(share) else f"{100 * share:.1f}" for share in shares])
+        for name, shares in zip(evaluation.classes, shares_of_labels(np.asarray(matrix)), strict=True)
+    ]
+    return number_tables("label \\ prediction", evaluation.classes, rows, width)
 
 
-def look_table(evaluation: Evaluation) -> Table | None:
-    """For generated scenes, the recall of each look's pixels; None for other data."""
-    recalls = [summary.get("recall_per_look") for summary in evaluation.summaries]
-    if recalls[0] is None:
-        return None
-    table = _table("recall per look", _steps(evaluation))
-    for key in recalls[0]:
-        table.add_row(key, *(_percent(recall[key]) for recall in recalls if recall is not None))
-    return table
+def look_tables(evaluation: Evaluation, width: int) -> list[Table]:
+    """For generated scenes, the recall of each look's pixels; none for other data."""
+    recalls = [recall for summary in evaluation.summaries if (recall := summary.get("recall_per_look")) is not None]
+    if not recalls:
+        return []
+    rows = [(key, [_percent(recall[key]) for recall in recalls]) for key in recalls[0]]
+    return number_tables("recall per look", _steps(evaluation), rows, width)
 
 
 def _steps(evaluation: Evaluation) -> list[str]:
     return [f"step {step}" for step in evaluation.scores]
-
-
-def _table(what: str, columns: Iterable[str]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(what, no_wrap=True)
-    for column in columns:
-        table.add_column(Text(column), justify="right", no_wrap=True)
-    return table
 
 
 def heading(evaluation: Evaluation) -> str:

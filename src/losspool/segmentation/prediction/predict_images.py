@@ -25,7 +25,7 @@ from losspool.segmentation.prediction.pictures import (
 from losspool.segmentation.prediction.predictor import Predictor
 from losspool.segmentation.prediction.sources import Source, sources_of_files, sources_of_split, with_labels
 from losspool.segmentation.prediction.trained_run import TrainedRun, changed
-from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap, weigher_of, weight_summary, weight_table
+from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap, weigher_of, weight_summary, weight_tables
 
 SUFFIXES = {
     "index": "_index",
@@ -119,7 +119,8 @@ def predict_run(
 
     def show(name: str, found: WeightMap) -> None:
         output.print(plain(weight_summary(name, found)), markup=False, soft_wrap=True)
-        output.print(weight_table(found, trained.classes), "")
+        output.print(*weight_tables(found, trained.classes, output.width))
+        output.print()
 
     faults = predict_images(predict, sources, out, kinds, trained.classes, weigh, show, values)
     if faults and len(sources) == 1:

@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from rich.table import Table
-from rich.text import Text
 
-from losspool.segmentation.base import check_trusted, plain
+from losspool.segmentation.base import check_trusted, number_tables
 from losspool.segmentation.data import IGNORE, ClassIndex, ClassInfo, Pixels, WarnOnce, class_index
 from losspool.segmentation.losses import Criterion, LossConfig, needs_index
 from losspool.segmentation.prediction.predictor import Predictor
@@ -101,13 +100,11 @@ def weight_summary(name: str, found: WeightMap) -> str:
     return text + f"colours from 0 to {found.top:.3g} times the weight in a plain mean"
 
 
-def weight_table(found: WeightMap, classes: Sequence[ClassInfo]) -> Table:
+def weight_tables(found: WeightMap, classes: Sequence[ClassInfo], width: int) -> list[Table]:
     """One row per class in the image."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("class", no_wrap=True)
-    for header in ("% of pixels", "% of weight"):
-        table.add_column(header, justify="right", no_wrap=True)
-    for info, pixels, mass in zip(classes, *found.shares(len(classes)), strict=True):
-        if pixels > 0:
-            table.add_row(Text(plain(info.name)), f"{100 * pixels:.2f}", f"{100 * mass:.2f}")
-    return table
+    rows = [
+        (info.name, [f"{100 * pixels:.2f}", f"{100 * mass:.2f}"])
+        for info, pixels, mass in zip(classes, *found.shares(len(classes)), strict=True)
+        if pixels > 0
+    ]
+    return number_tables("class", ["% of pixels", "% of weight"], rows, width)

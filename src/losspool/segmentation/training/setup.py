@@ -12,9 +12,17 @@ from lightning_fabric import Fabric
 from torch import nn
 from torch.distributed import ProcessGroup
 
-from losspool.segmentation.base import BrokenFileError, UserError, sweep
+from losspool.segmentation.base import BrokenFileError, UserError, say, sweep
 from losspool.segmentation.config import Config, ModelConfig, TrainConfig
-from losspool.segmentation.data import ClassInfo, Dataset, FileDataset, WarnOnce, check_classes, class_index
+from losspool.segmentation.data import (
+    ClassInfo,
+    Dataset,
+    FileDataset,
+    WarnOnce,
+    check_classes,
+    class_index,
+    index_warnings,
+)
 from losspool.segmentation.losses import Criterion
 from losspool.segmentation.models import Model, ModelSpec, build_fine_tuned, build_from_spec, build_model, synchronised
 from losspool.segmentation.runs import (
@@ -79,6 +87,8 @@ def set_up(
     broken = warn if config.data.skip_broken else None
     with fabric.rank_zero_first(local=True):  # one rank builds it, the others read the cache
         index = class_index(data, Path(config.data.cache) if config.data.cache else None, broken)
+    if fabric.global_rank == 0 and (found := index_warnings(data, index)):
+        say(f"warning: {'; '.join(found)}")
     sampler = CropSampler(index, config.sampling, config.seed)
     model = _fresh_model(config, data) if stored is None else _stored_model(folder, config, data, stored)
     if not model.spec.built_in or split.size == 1:
