@@ -143,6 +143,8 @@ class DataConfig:
     """Height and width of generated scenes; one number is a square."""
     streets_train: Count = 1000
     """Number of generated training scenes."""
+    streets_focal: Positive = 1.0
+    """Focal length of generated scenes, relative to the usual one: 2 shows everything twice as large."""
 
     @property
     def title(self) -> str:

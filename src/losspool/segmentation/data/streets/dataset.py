@@ -23,8 +23,10 @@ MOST = 1_000_000
 """Maximum number of scenes per split: names have six digits."""
 SIDES = (32, 2048)
 """Minimum and maximum image side. Smaller images show nothing; larger ones take seconds to draw."""
-KEPT = 8
-"""Number of cached scenes: a loader requests a scene's image, label and looks one after the other."""
+FOCALS = (0.5, 4)
+"""Minimum and maximum focal length, relative to the usual one. Beyond these, a scene is hardly a street."""
+KEPT = 64 << 20
+"""Bytes of cached scenes, at least one: a loader requests a scene's parts one after the other, and few scenes again."""
 
 
 def splits() -> tuple[str, ...]:
@@ -32,15 +34,22 @@ def splits() -> tuple[str, ...]:
 
 
 def options(data: Any, split: str) -> dict[str, Any]:
-    """Return size and count from the ``data`` section of a recipe; only the training split sets a count."""
-    return {"size": data.streets_size, **({"count": data.streets_train} if split == "train" else {})}
+    """Return size, focal length and count from a recipe's ``data`` section; only the training split sets a count."""
+    count = {"count": data.streets_train} if split == "train" else {}
+    return {"size": data.streets_size, "focal": data.streets_focal, **count}
 
 
 class Streets:
-    """Generated street scenes, deterministic in (seed, split, index, size) and independent of ``count``."""
+    """Generated street scenes, deterministic in (seed, split, index, size, focal) and independent of ``count``."""
 
     def __init__(
-        self, split: str = "train", *, seed: int = 0, size: tuple[int, int] = (256, 256), count: int | None = None
+        self,
+        split: str = "train",
+        *,
+        seed: int = 0,
+        size: tuple[int, int] = (256, 256),
+        count: int | None = None,
+        focal: float = 1.0,
     ) -> None:
         if split not in SPLITS:
             raise UserError(f"streets has the splits {', '.join(SPLITS)}, not {split!r}")
@@ -48,7 +57,9 @@ class Streets:
             raise UserError(f"count of streets must be a whole number from 1 to {MOST}, not {count!r}")
         if not _is_whole(seed):
             raise UserError(f"seed of streets must be a whole number, not {seed!r}")
-        self._split, self._seed = split, seed
+        if not (isinstance(focal, int | float) and FOCALS[0] <= focal <= FOCALS[1]):
+            raise UserError(f"focal of streets must be a number from {FOCALS[0]} to {FOCALS[1]}, not {focal!r}")
+        self._split, self._seed, self._focal = split, seed, float(focal)
         self._size = _checked_size(size)
         self._count = COUNTS[split] if count is None else count
         self._names = tuple(f"streets-{split}-{index:06d}" for index in range(self._count))
@@ -87,8 +98,9 @@ class Streets:
         return self._scene(index).looks
 
     def fingerprint(self) -> str:
-        """Hash everything that the labels depend on: generator version, seed, split, size and count."""
-        key = ("streets", VERSION, self._seed, self._split, self._size, self._count)
+        """Hash everything that the labels depend on: generator version, seed, split, size, count and focal length."""
+        key: tuple[Any, ...] = ("streets", VERSION, self._seed, self._split, self._size, self._count)
+        key += () if self._focal == 1 else (self._focal,)  # indices of the usual scenes stay valid
         return hashlib.sha256(repr(key).encode()).hexdigest()
 
     def _scene(self, index: int) -> Scene:
@@ -98,10 +110,12 @@ class Streets:
         with self._lock:
             kept = self._kept.get(index)
         if kept is None:
-            kept = scene(self._seed, self._split, index, self._size)  # outside the lock: threads draw in parallel
+            kept = scene(
+                self._seed, self._split, index, self._size, self._focal
+            )  # outside the lock: threads draw in parallel
             with self._lock:
                 self._kept[index] = kept
-                while len(self._kept) > KEPT:
+                while len(self._kept) > max(KEPT // sum(part.nbytes for part in kept), 1):
                     self._kept.popitem(last=False)
         return kept
 
