@@ -76,7 +76,7 @@ def test_the_demo_is_its_grid(monkeypatch, capsys):
     monkeypatch.setattr("losspool.lab.grids.run_grid", lambda *grid, **options: asked.append((*grid, options)) or True)
     assert ended(monkeypatch, capsys, "demo", "--out", "here")[0] == 0
     ((grid, overrides, options),) = asked
-    assert (grid, overrides, options["out"]) == ("demo", [], Path("here"))
+    assert (grid, overrides, options["out"], options["brief"]) == ("demo", [], Path("here"), True)
 
 
 def test_losspool_alone_greets_with_commands_that_exist(monkeypatch, capsys):

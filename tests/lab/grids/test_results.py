@@ -56,6 +56,21 @@ def test_tables_by_class_have_a_baseline_of_their_own(tmp_path):
     assert "of lmp" in columns["worst"]
 
 
+def test_a_brief_end_is_one_table_the_answer_and_the_report(tmp_path, capsys):
+    root = write_lab(tmp_path / "runs", seeds=(0,), evaluated=(), previews=False)
+    jobs = [SimpleNamespace(folder=RunFolder(path), config=read_run(path).config) for path in sorted(root.iterdir())]
+    grid = SimpleNamespace(scores=None, baseline="base", class_baseline=None)
+    write_results(grid, jobs, jobs, tmp_path / "out", brief=True)
+    title, columns, *rows, _, _, sentence, report = capsys.readouterr().out.splitlines()
+    assert title.startswith("IoU in % of the rare classes")
+    assert columns.split() == ["Class", "%", "of", "pixels", "base", "lmp"]
+    assert [row.split("  ")[0] for row in rows] == ["pole", "traffic sign", "rider", "mean of all 5"]
+    assert sentence.startswith("lmp is ")
+    assert report == f"report: {tmp_path / 'out/report.html'}"
+    assert (tmp_path / "out/report.html").exists()
+    assert not (tmp_path / "out/figures").exists()
+
+
 def test_all_tables_share_one_bootstrap_per_variant(runs, resampled, command):
     code, output, _ = command("lab", "table", runs, "--scores", "test")
     assert code == 0

@@ -32,6 +32,18 @@ def test_previews(lab, data):
                 assert np.array_equal(shown.convert("RGB"), written.convert("RGB"))
 
 
+def test_the_image_with_the_most_classes_comes_first(tmp_path):
+    folder = write_lab_run(tmp_path / "runs" / "base", lab_config("base"))
+    with Image.open(folder.previews / "01-label.png") as label:
+        palette, pixels = label.getpalette(), np.array(label)
+    pixels[:2, :2] = [[3, 4], [0, 1]]
+    richer = Image.fromarray(pixels)
+    richer.putpalette(palette)
+    richer.save(folder.previews / "01-label.png")
+    images = report(tmp_path / "runs").data["previews"]["runs"][0]["images"]
+    assert [image["name"] for image in images] == ["scene 1", "scene 0"]
+
+
 def test_weight_maps_are_coloured_on_one_scale(lab, data):
     scale = data["previews"]["scale"]
     assert scale["top"] == 4.0
@@ -80,7 +92,7 @@ def test_previews_may_be_incomplete(tmp_path):
     for name in ("names.json", "00-image.png", "00-label.png", "01-step-0000010-weights.png"):
         (folder.previews / name).unlink()
     data = report(tmp_path / "runs").data
-    first, second = data["previews"]["runs"][0]["images"]
+    second, first = data["previews"]["runs"][0]["images"]
     assert (first["name"], first["image"], first["label"]) == ("image 0", None, None)
     assert [frame["weights"] is None for frame in second["frames"]] == [True] + 5 * [False]
 
@@ -89,7 +101,7 @@ def test_a_broken_picture_is_named_and_costs_no_other(tmp_path, capsys):
     folder = write_lab_run(tmp_path / "runs" / "one", lab_config("base"))
     for name in ("00-label.png", "00-step-0000020.png", "01-step-0000030-weights.png"):
         (folder.previews / name).write_bytes(b"no picture")
-    first, second = report(tmp_path / "runs").data["previews"]["runs"][0]["images"]
+    second, first = report(tmp_path / "runs").data["previews"]["runs"][0]["images"]
     assert first["label"] is None
     assert [frame["step"] for frame in first["frames"]] == [10, 30, 40, 50, 60]
     assert [frame["weights"] is None for frame in second["frames"]] == [False, False, True, False, False, False]

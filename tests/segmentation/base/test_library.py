@@ -18,7 +18,7 @@ PACKAGE = files("losspool")
 @pytest.mark.parametrize(
     ("library", "folder", "some"),
     [
-        (RECIPES, "segmentation/config/library", {"camvid", "cityscapes", "streets", "voc"}),
+        (RECIPES, "segmentation/config/library", {"camvid", "cityscapes", "streets", "streets-demo", "voc"}),
         (GRIDS, "lab/library", {"demo", "table1", "table2-voc", "camvid-table2"}),
     ],
     ids=["recipes", "grids"],
@@ -65,7 +65,7 @@ def test_a_folder_does_not(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["camvit", "", "x" * 5000, "a\0b", "camvid\n"])
 def test_an_unknown_name_gets_the_list(name):
     with pytest.raises(
-        UserError, match=r"there is no recipe .* or one of .*camvid, cityscapes, streets, voc"
+        UserError, match=r"there is no recipe .* or one of .*camvid, cityscapes, streets-demo, streets, voc"
     ) as caught:
         load_config(name)
     assert "\n" not in str(caught.value)
@@ -89,7 +89,7 @@ def test_a_grid_names_its_recipe_or_a_path_from_its_folder(tmp_path, monkeypatch
 
 def test_a_command_of_a_grid_names_the_recipe(tmp_path):
     job = read_grid("demo").jobs(tmp_path)[0]
-    assert job.train[:2] == ("train", "streets")
+    assert job.train[:2] == ("train", "streets-demo")
 
 
 def test_the_list_and_a_recipe_are_printed(command, tmp_path):

@@ -146,6 +146,7 @@ def test_the_fingerprint_changes_with_whatever_changes_labels(monkeypatch):
             Streets("val", count=1000).fingerprint(),
             Streets(size=(256, 257)).fingerprint(),
             Streets(count=999).fingerprint(),
+            Streets(focal=2).fingerprint(),
         ]
 
     before = prints()
@@ -263,25 +264,53 @@ def test_shares_do_not_depend_on_the_resolution():
         np.testing.assert_allclose(*counts, atol=0.02)
 
 
+def test_a_longer_focal_length_shows_the_same_street_larger():
+    def tall(drawn):
+        cars = np.flatnonzero((drawn.label == classes.CAR).any(axis=1))
+        return 0 if len(cars) == 0 else cars[-1] - cars[0]
+
+    np.testing.assert_array_equal(scene(0, "train", 0, SMALL, 1.0).image, scene(0, "train", 0, SMALL).image)
+    usual, near = ([scene(0, "train", index, (128, 160), focal) for index in range(30)] for focal in (1.0, 2.0))
+    assert 1.4 < sum(map(tall, near)) / sum(map(tall, usual)) < 2.2
+    counts = [sum(np.bincount(drawn.label.ravel(), minlength=256) for drawn in each) for each in (usual, near)]
+    for index in (classes.SIGN, classes.LIGHT, classes.PEDESTRIAN):
+        assert counts[1][index] > 1.3 * counts[0][index]
+        assert counts[1][index] < 0.01 * counts[1].sum(), "still rare"
+
+
 # Its use by loaders
 
 
-def test_one_scene_serves_image_label_and_looks(monkeypatch):
-    drawn = []
+@pytest.fixture
+def drawn(monkeypatch):
+    """The indices of the scenes that are drawn, as they are."""
+    indices = []
 
     def counting(*key):
-        drawn.append(key)
+        indices.append(key[2])
         return scene(*key)
 
     monkeypatch.setattr(dataset, "scene", counting)
+    return indices
+
+
+def test_one_scene_serves_image_label_and_looks(drawn):
     streets = Streets(size=SMALL)
-    for index in (5, 6):
-        streets.image(index), streets.label(index), streets.looks(index)
-    assert drawn == [(0, "train", 5, SMALL), (0, "train", 6, SMALL)]
-    for index in range(20):
+    for _ in range(2):
+        for index in (5, 6):
+            streets.image(index), streets.label(index), streets.looks(index)
+    assert drawn == [5, 6]
+
+
+@pytest.mark.parametrize(("room", "kept"), [(3 * 5 * 64 * 96, 3), (1, 1)])
+def test_old_scenes_leave_the_memory(drawn, monkeypatch, room, kept):
+    monkeypatch.setattr(dataset, "KEPT", room)
+    streets = Streets(size=SMALL)
+    for index in range(5):
         streets.label(index)
-    streets.label(5)
-    assert drawn[-1] == (0, "train", 5, SMALL), "old scenes leave the memory"
+    for index in reversed(range(5)):
+        streets.label(index)
+    assert drawn == [*range(5), *reversed(range(5 - kept))]
 
 
 def test_it_crosses_to_a_worker():
@@ -322,6 +351,9 @@ def test_a_numpy_index_is_an_index():
         ({"size": 256}, "not 256"),
         ({"size": (64.0, 64)}, r"\(64.0, 64\)"),
         ({"seed": "x"}, "'x'"),
+        ({"focal": 0.1}, "not 0.1"),
+        ({"focal": 5}, "not 5"),
+        ({"focal": "2"}, "not '2'"),
     ],
 )
 def test_errors_name_what_was_received(arguments, named):

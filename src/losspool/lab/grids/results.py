@@ -12,14 +12,19 @@ from losspool.lab.comparison import VALIDATION, Comparison, Statistics, compare,
 from losspool.lab.figures import write_figures
 from losspool.lab.grids.grid import Grid, Job
 from losspool.lab.report import write_report
-from losspool.lab.tables import rare_classes, run_tables, show_tables, write_tables
+from losspool.lab.tables import answer, rare_classes, rare_table, run_tables, show_tables, write_tables
 from losspool.segmentation.base import plain, say
 
 _BY_CLASS = ("classes", "worst")  # tables
 
 
-def write_results(grid: Grid, planned: Sequence[Job], finished: Sequence[Job], folder: Path) -> None:
-    """Write tables, figures and report below ``folder``, and print the tables."""
+def write_results(
+    grid: Grid, planned: Sequence[Job], finished: Sequence[Job], folder: Path, *, brief: bool = False
+) -> None:
+    """Write tables, figures and report below ``folder``, and print the tables.
+
+    With ``brief`` print only the rare classes and the answer, and draw no figures: these take seconds.
+    """
     comparison, output = _comparison(grid, planned, finished), Console(highlight=False, emoji=False)
     statistics = by_class = Statistics(_against(grid.baseline, comparison, planned))
     if grid.class_baseline not in (None, grid.baseline):
@@ -29,14 +34,22 @@ def write_results(grid: Grid, planned: Sequence[Job], finished: Sequence[Job], f
         kinds = [table.name for table in tables if table.name in _BY_CLASS]
         others = {table.name: table for table in run_tables(by_class, kinds)} if kinds else {}
         tables = [others.get(table.name, table) for table in tables]
-    show_tables(tables)
-    for sentence in rare_classes(statistics):
+    if brief:
+        rare = rare_table(statistics)
+        show_tables([rare] if rare else [])
+        sentences = [answer(statistics)]
+    else:
+        show_tables(tables)
+        sentences = rare_classes(statistics)
+    for sentence in sentences:
         output.print(plain(sentence), markup=False, soft_wrap=True)
     write_tables(tables, folder / "tables")
-    write_figures(folder / "figures", by_class)
+    if not brief:
+        write_figures(folder / "figures", by_class)
+        for what in ("tables", "figures"):
+            output.print(plain(f"{what}: {folder / what}"), markup=False, soft_wrap=True)
     page = write_report(statistics, folder / "report.html")
-    for what, where in (("tables", folder / "tables"), ("figures", folder / "figures"), ("report", page)):
-        output.print(plain(f"{what}: {where}"), markup=False, soft_wrap=True)
+    output.print(plain(f"report: {page}"), markup=False, soft_wrap=True)
 
 
 def _comparison(grid: Grid, planned: Sequence[Job], finished: Sequence[Job]) -> Comparison:

@@ -37,10 +37,12 @@ def run_grid(
     executor: str = "local",
     options: Options | None = None,
     dry_run: bool = False,
+    brief: bool = False,
 ) -> bool:
     """Run what is not finished, then write tables, figures and report; return whether all runs succeeded.
 
-    The arguments are those of ``losspool lab run``. Raises Interrupted when a signal ended it early.
+    The arguments are those of ``losspool lab run``, and ``brief`` is that of ``write_results``. Raises Interrupted when
+    a signal ended it early.
     """
     options = options or Options()
     kind = find_executor(executor, options)
@@ -57,7 +59,7 @@ def run_grid(
     result = run_jobs(planned, kind.make(options), threads=share, logs=logs)
     try:
         if result.finished:
-            write_results(grid, planned, result.finished, folder)
+            write_results(grid, planned, result.finished, folder, brief=brief)
     finally:
         for name, message in result.failed.items():
             say(f"failed: {name}: {message} (full output: {logs / f'{name}.log'})")

@@ -15,7 +15,7 @@ from PIL import Image
 
 from losspool.lab.comparison import evenly, image_names, predicted_steps, read_palette, read_picture
 from losspool.segmentation.base import UserError, say
-from losspool.segmentation.data import Pixels
+from losspool.segmentation.data import IGNORE, Pixels
 from losspool.segmentation.prediction import heat_image
 from losspool.segmentation.training import WEIGHT_UNIT
 
@@ -114,7 +114,8 @@ def _previews(found: Sequence[tuple[int, Path]], painter: _Painter, detail: Deta
     top = max(grey / WEIGHT_UNIT, LEAST_TOP)
     pool = _Pool(painter, detail.width, top, room)
     shown: list[RunPreviews] = [
-        {"run": place, "images": _images(pool, folder, frames)} for place, folder, frames in kept
+        {"run": place, "images": _images(pool, folder, _richest_first(painter, folder, frames))}
+        for place, folder, frames in kept
     ]
     stops = _viridis(np.linspace(0, top, 17), top)
     return {
@@ -137,6 +138,7 @@ class _Painter:
         self._report = cache(say)
         self.photo, self.classes = cache(self._photo), cache(self._classes)
         self.weights, self.brightest = cache(self._weights), cache(self._brightest)
+        self.variety = cache(self._variety)
 
     def _photo(self, path: Path, width: int) -> str | None:
         found = self._readable(path)
@@ -168,6 +170,11 @@ class _Painter:
     def _brightest(self, path: Path) -> int:
         image = self._readable(path)
         return 0 if image is None else int(np.asarray(image.convert("L")).max(initial=0))
+
+    def _variety(self, path: Path) -> int:
+        """The number of classes in a picture of labels, without void."""
+        image = self._readable(path, self._palette)
+        return 0 if image is None else len(set(np.unique(np.asarray(image))) - {IGNORE})
 
     def _readable(self, path: Path, read: Callable[[Path], Image.Image] = read_picture) -> Image.Image | None:
         """A broken picture is reported and does not stop the page."""
@@ -217,6 +224,12 @@ def _frames(folder: Path, most: int) -> dict[int, list[int]]:
     return {
         number: evenly(steps[-1:] if most == 1 else steps, most) for number, steps in predicted_steps(folder).items()
     }
+
+
+def _richest_first(painter: _Painter, folder: Path, frames: dict[int, list[int]]) -> dict[int, list[int]]:
+    """The images in the order of how many classes their labels have: the page opens with the first."""
+    order = sorted(frames, key=lambda number: -painter.variety(folder / f"{number:02d}-label.png"))
+    return {number: frames[number] for number in order}
 
 
 def _images(pool: _Pool, folder: Path, frames: dict[int, list[int]]) -> list[ImageData]:

@@ -3,7 +3,7 @@
 from losspool.lab.tables.formats import format_table, show_tables, write_tables
 from losspool.lab.tables.from_runs import run_tables
 from losspool.lab.tables.paper import paper_tables
-from losspool.lab.tables.questions import answer, rare_classes
+from losspool.lab.tables.questions import answer, rare_classes, rare_table
 from losspool.lab.tables.table import Table
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "format_table",
     "paper_tables",
     "rare_classes",
+    "rare_table",
     "run_tables",
     "show_tables",
     "write_tables",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from losspool.lab.comparison import CONFIDENCE, Difference, Statistics, Variant, holm
+from losspool.lab.comparison import CONFIDENCE, Comparison, Difference, Statistics, Variant, holm
 from losspool.lab.tables.notes import score_source, scored_classes
 from losspool.lab.tables.table import NOTHING, Cell, Table, number, percent, points, text
 
@@ -148,12 +148,38 @@ def look_table(statistics: Statistics) -> Table | None:
     return Table("looks", "Recall per look in %", columns, rows, notes)
 
 
+def rare_table(statistics: Statistics) -> Table | None:
+    """The IoU of each rare class, and the mean over all classes."""
+    comparison = statistics.comparison
+    rare, total = _rare(comparison), sum(comparison.pixels)
+    if not rare:
+        return None
+    scores = [statistics.class_scores(variant) for variant in comparison.variants]
+    rows = [
+        [
+            text(comparison.classes[index].name),
+            percent(comparison.pixels[index] / total),
+            *(percent(score.mean if (score := each[index]) else None) for each in scores),
+        ]
+        for index in rare
+    ]
+    means = [percent(statistics.score(variant).mean) for variant in comparison.variants]
+    rows.append([text(f"mean of all {len(comparison.classes)}"), Cell(""), *means])
+    columns = ["Class", "% of pixels", *(variant.label for variant in comparison.variants)]
+    title = f"IoU in % of the rare classes, each under {100 * RARE:g} % of the pixels"
+    return Table("rare", title, columns, rows, [score_source(comparison)], frozenset({len(rare)}))
+
+
+def _rare(comparison: Comparison) -> list[int]:
+    """The indices of the rare classes."""
+    total = sum(comparison.pixels)
+    return [index for index, pixels in enumerate(comparison.pixels) if 0 < pixels < RARE * total]
+
+
 def rare_classes(statistics: Statistics) -> list[str]:
     """For every variant but the baseline, a sentence on its gain on rare classes."""
     comparison = statistics.comparison
-    total = sum(comparison.pixels)
-    rare = [index for index, pixels in enumerate(comparison.pixels) if 0 < pixels < RARE * total]
-    sentences = []
+    rare, sentences = _rare(comparison), []
     for variant in comparison.others if rare else ():
         gains = [gain.mean for index, gain in enumerate(statistics.class_gains(variant)) if index in rare and gain]
         if gains:

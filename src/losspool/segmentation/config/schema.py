@@ -135,6 +135,8 @@ class DataConfig:
     """Height and width of generated scenes; one number is a square."""
     streets_train: Count = 1000
     """Number of generated training scenes."""
+    streets_focal: Positive = 1.0
+    """Focal length of generated scenes, relative to the usual one: 2 shows everything twice as large."""
     streets_noise: Fraction = 0.0
     """Share of the label blobs of generated training scenes that get a wrong class."""
 

@@ -28,10 +28,13 @@ class Scene(NamedTuple):
     looks: Pixels
 
 
-def scene(seed: int, split: str, index: int, size: tuple[int, int]) -> Scene:
-    """Draw a scene. The result depends only on the arguments and is the same on every machine."""
+def scene(seed: int, split: str, index: int, size: tuple[int, int], focal: float = 1.0) -> Scene:
+    """Draw a scene, ``focal`` times as large as usual.
+
+    The result depends only on the arguments and is the same on every machine.
+    """
     dice = Dice("streets", seed, split, index)
-    stage = Stage(Canvas(size), draw_camera(dice.fork("camera"), size), draw_light(dice.fork("light")))
+    stage = Stage(Canvas(size), draw_camera(dice.fork("camera"), size, focal), draw_light(dice.fork("light")))
     street = draw_street(dice.fork("street"))
     paint_sky(stage, dice.fork("sky"))
     paint_ground(stage, street, dice.fork("ground"))

@@ -25,8 +25,10 @@ MOST = 1_000_000
 """Maximum number of scenes per split: names have six digits."""
 SIDES = (32, 2048)
 """Minimum and maximum image side. Smaller images show nothing; larger ones take seconds to draw."""
-KEPT = 8
-"""Number of cached scenes: a loader requests a scene's image, label and looks one after the other."""
+FOCALS = (0.5, 4)
+"""Minimum and maximum focal length, relative to the usual one. Beyond these, a scene is hardly a street."""
+KEPT = 64 << 20
+"""Bytes of cached scenes, at least one: a loader requests a scene's parts one after the other, and few scenes again."""
 
 
 def splits() -> tuple[str, ...]:
@@ -36,11 +38,11 @@ def splits() -> tuple[str, ...]:
 def options(data: Any, split: str) -> dict[str, Any]:
     """Return a split's settings from the ``data`` section of a recipe; count and noise are the training split's."""
     train = {"count": data.streets_train, "noise": data.streets_noise} if split == "train" else {}
-    return {"size": data.streets_size, **train}
+    return {"size": data.streets_size, "focal": data.streets_focal, **train}
 
 
 class Streets:
-    """Generated street scenes, deterministic in (seed, split, index, size) and independent of ``count``.
+    """Generated street scenes, deterministic in (seed, split, index, size, focal) and independent of ``count``.
 
     ``noise`` is the share of label blobs with a wrong class. Images and looks do not depend on it.
     """
@@ -52,6 +54,7 @@ class Streets:
         seed: int = 0,
         size: tuple[int, int] = (256, 256),
         count: int | None = None,
+        focal: float = 1.0,
         noise: float = 0.0,
     ) -> None:
         if split not in SPLITS:
@@ -60,9 +63,11 @@ class Streets:
             raise UserError(f"count of streets must be a whole number from 1 to {MOST}, not {count!r}")
         if not _is_whole(seed):
             raise UserError(f"seed of streets must be a whole number, not {seed!r}")
+        if not (isinstance(focal, int | float) and FOCALS[0] <= focal <= FOCALS[1]):
+            raise UserError(f"focal of streets must be a number from {FOCALS[0]} to {FOCALS[1]}, not {focal!r}")
         if not 0 <= noise <= 1:
             raise UserError(f"noise of streets must be from 0 to 1, not {noise!r}")
-        self._split, self._seed, self._noise = split, seed, float(noise)
+        self._split, self._seed, self._focal, self._noise = split, seed, float(focal), float(noise)
         self._size = _checked_size(size)
         self._count = COUNTS[split] if count is None else count
         self._names = tuple(f"streets-{split}-{index:06d}" for index in range(self._count))
@@ -101,10 +106,10 @@ class Streets:
         return self._scene(index).looks
 
     def fingerprint(self) -> str:
-        """Hash everything that the labels depend on: generator version, seed, split, size, count and noise."""
-        key: tuple[object, ...] = ("streets", VERSION, self._seed, self._split, self._size, self._count)
-        if self._noise:
-            key += (self._noise,)
+        """Hash everything that the labels depend on: version, seed, split, size, count, focal length and noise."""
+        key: tuple[Any, ...] = ("streets", VERSION, self._seed, self._split, self._size, self._count)
+        key += () if self._focal == 1 else (self._focal,)  # indices of the usual scenes stay valid
+        key += ("noise", self._noise) if self._noise else ()
         return hashlib.sha256(repr(key).encode()).hexdigest()
 
     def _scene(self, index: int) -> Scene:
@@ -114,13 +119,14 @@ class Streets:
         with self._lock:
             kept = self._kept.get(index)
         if kept is None:
-            kept = scene(self._seed, self._split, index, self._size)  # outside the lock: threads draw in parallel
+            # Outside the lock: threads draw in parallel.
+            kept = scene(self._seed, self._split, index, self._size, self._focal)
             if self._noise:
                 dice = Dice("streets", self._seed, self._split, index, "noise")
                 kept = kept._replace(label=with_wrong_blobs(kept.label, self._noise, len(CLASSES), dice))
             with self._lock:
                 self._kept[index] = kept
-                while len(self._kept) > KEPT:
+                while len(self._kept) > max(KEPT // sum(part.nbytes for part in kept), 1):
                     self._kept.popitem(last=False)
         return kept
 

@@ -99,10 +99,10 @@ class Stage:
     light: Light
 
 
-def draw_camera(dice: Dice, size: tuple[int, int]) -> Camera:
+def draw_camera(dice: Dice, size: tuple[int, int], focal: float) -> Camera:
     height, width = size
     return Camera(
-        focal=height * dice.uniform(0.90, 1.15),
+        focal=height * dice.uniform(0.90, 1.15) * focal,
         u0=width * 0.5 + min(height, width) * dice.uniform(-0.13, 0.13),
         v0=height * dice.uniform(0.44, 0.54),
         height=dice.uniform(1.8, 2.3),
