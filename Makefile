@@ -57,16 +57,17 @@ $(FRAMEWORKS)/.trackers: $(FRAMEWORKS)/.installed $(TRACKER_PINS)
 	$(INSTALL_PINS) $(TRACKER_PINS)
 	touch $@
 
-# Tests beside others of their room, parts of which are skipped where these frameworks are missing.
-COMPARED := tests/segmentation/losses/test_public.py tests/segmentation/models/test_packages.py
-TEST_FRAMEWORKS = LOSSPOOL_INTEGRATIONS=1 PYTHONPATH=src $(FRAMEWORKS)/bin/python -m pytest
+# Files with tests that are skipped where such a package is missing, as in the main environment.
+COMPARED := $(addprefix tests/segmentation/,losses/test_public.py models/test_packages.py) \
+	tests/segmentation/training/test_networks_train.py::test_another_packages_network_overfits_and_resumes \
+	'tests/test_documents.py::test_docstring_examples[losspool.integrations.huggingface]' \
+	'tests/test_documents.py::test_docstring_examples[losspool.integrations.lightning]'
 
 # Without W&B and MLflow, whose tests are then skipped: quick enough for every change.
 test-frameworks: $(FRAMEWORKS)/.installed  ## run the pages on other frameworks, and what is made for them
-	$(TEST_FRAMEWORKS) tests/integrations $(COMPARED)
+	LOSSPOOL_INTEGRATIONS=1 PYTHONPATH=src $(FRAMEWORKS)/bin/python -m pytest tests/integrations $(COMPARED)
 
-test-integrations: $(FRAMEWORKS)/.trackers test-frameworks  ## the same, with W&B and MLflow, and train a network of smp
-	$(TEST_FRAMEWORKS) tests/segmentation/training/test_networks_train.py -k another_package
+test-integrations: $(FRAMEWORKS)/.trackers test-frameworks  ## the same, with W&B and MLflow
 
 # A Triton that no torch brings yet: the kernels must build with it too.
 NEWER_TRITON := $(VENV)/triton-3.9.0
