@@ -135,7 +135,6 @@ def test_only_what_is_missing_is_run_again(grid, undisturbed):
 
 
 @pytest.mark.cluster
-@pytest.mark.xdist_group("ray")
 def test_interrupted_then_killed_then_finished_by_a_ray_cluster_that_loses_a_node(tmp_path, start):
     """Whatever ended it and whichever executor goes on, the tables, figures and metrics are the same."""
     pytest.importorskip("ray")
@@ -213,7 +212,6 @@ def written(out):
 
 
 @pytest.mark.cluster
-@pytest.mark.xdist_group("ray")
 def test_ray_is_interrupted_in_good_order(tmp_path, start):
     pytest.importorskip("ray")
     out = tmp_path / "out"

@@ -69,7 +69,6 @@ def assert_same(out, truth):
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.cluster
-@pytest.mark.xdist_group("elastic")  # one worker trains the runs that they compare
 def test_any_number_of_processes_ends_with_the_same_weights(ranks, runs):
     *_, found = runs
     assert_same(found[ranks], found[1])
@@ -78,7 +77,6 @@ def test_any_number_of_processes_ends_with_the_same_weights(ranks, runs):
 
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1)])
 @pytest.mark.cluster
-@pytest.mark.xdist_group("elastic")
 def test_and_so_does_a_change_in_the_middle(before, after, runs, tmp_path, launch):
     (recipe, settings, found), out = runs, tmp_path / "run"
     shutil.copytree(found[before], out)
