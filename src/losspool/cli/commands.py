@@ -174,7 +174,9 @@ def plan(
     out: Annotated[Path, typer.Option(help="Recipe to write.")] = Path("recipe.yaml"),
     name: Annotated[str, typer.Option(help="Dataset: folder, cityscapes, voc, camvid, or an import path.")] = "folder",
     train: Annotated[str, typer.Option(help="Split to train on.")] = "train",
-    val: Annotated[str, typer.Option(help="Split to validate on.")] = "val",
+    val: Annotated[
+        str | None, typer.Option(help="Split to validate on, or null for none (default: val, if there is one).")
+    ] = None,
     weights: Annotated[Path | None, typer.Option(help="File of ImageNet weights, or its folder.")] = None,
     scratch: Annotated[bool, typer.Option("--scratch", help="Train from scratch, without ImageNet weights.")] = False,
     minutes: Annotated[

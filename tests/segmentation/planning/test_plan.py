@@ -134,6 +134,19 @@ def test_with_weights_it_plans_a_pretrained_network_with_a_decoder(tmp_path):
     assert plan["data.crop"] == (128, 128)
 
 
+@pytest.mark.parametrize(("splits", "words"), [(["train"], ()), (["train", "val"], ("--val", "null"))])
+def test_a_plan_without_validation(tmp_path, command, splits, words):
+    write_classes(tmp_path / "data", {"classes": ["ground", "thing"]})
+    for split in splits:
+        save(tmp_path / f"data/images/{split}/a.png", noise(32, 32))
+        save(tmp_path / f"data/labels/{split}/a.png", bar(6, "|")[:32, 44:76])
+    options = ("--scratch", "--minutes", "0.01", "--out", tmp_path / "r.yaml")
+    code, output, error = command("plan", tmp_path / "data", *options, *words)
+    assert code == 0, error
+    assert "data.val = null: no validation" in output
+    assert load_config(tmp_path / "r.yaml").data.val is None
+
+
 def test_mistakes_are_one_sentence(tmp_path, command, monkeypatch):
     monkeypatch.chdir(tmp_path)
     planned(mask_layout, tmp_path)
@@ -147,7 +160,9 @@ def test_mistakes_are_one_sentence(tmp_path, command, monkeypatch):
             "tset",
             "--out",
             "x.yaml",
-        ): "data: there is no split 'tset'; name one of train, val with --val",
+        ): "data: there is no split 'tset'; name one of train, val with --val, or null for none",
+        ("data", "--minutes", "-3", "--out", "x.yaml"): "--minutes must be greater than 0, got -3",
+        ("data", "--memory", "0", "--out", "x.yaml"): "--memory must be greater than 0, got 0",
         ("data", "--weights", "no.pth", "--out", "x.yaml"): "no.pth: no such weights file; download https://",
         ("data", "--scratch", "--memory", "0.000001", "--out", "x.yaml"): "1e-06 GB of memory are too little",
     }.items():

@@ -33,6 +33,7 @@ _LAPS = 50  # how often each part of each image is seen
 _STEPS = (200, 40_000)
 _BATCH = (2, 8)
 _MEMORY_USED = 0.5  # the rest is for gradients, the optimizer, the loader and what the allocator does not give back
+_NO_SPLIT = "null"
 _TIME_USED = 0.8  # the rest is for reading, validation and checkpoints
 
 
@@ -63,7 +64,8 @@ class PlanOptions:
     """What the user may say about a plan."""
 
     train: str = "train"
-    val: str = "val"
+    val: str | None = None
+    """``null`` for none. By default ``val``, or none if the training split is the only one."""
     weights: Path | None = None
     scratch: bool = False
     minutes: float | None = None
@@ -123,11 +125,16 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
     """``losspool plan``: write the recipe and print its reasons."""
     if out.exists():
         raise UserError(f"{out}: the file exists; name another one with --out")
+    for option, number in (("--minutes", options.minutes), ("--memory", options.memory)):
+        if number is not None and not number > 0:
+            raise UserError(f"{option} must be greater than 0, got {number:g}")
     known = splits_of(name, root)
-    for option, split in (("--train", options.train), ("--val", options.val)):
-        if split not in known:
-            raise UserError(f"{root}: there is no split {split!r}; name one of {', '.join(known)} with {option}")
-    data = DataConfig(name=name, root=os.path.abspath(root), train=options.train, val=options.val)
+    val = options.val or ("val" if set(known) - {options.train} else _NO_SPLIT)
+    for option, split in (("--train", options.train), ("--val", val)):
+        if split not in known and (option, split) != ("--val", _NO_SPLIT):
+            none = f", or {_NO_SPLIT} for none" if option == "--val" else ""
+            raise UserError(f"{root}: there is no split {split!r}; name one of {', '.join(known)} with {option}{none}")
+    data = DataConfig(name=name, root=os.path.abspath(root), train=options.train, val=None if val == _NO_SPLIT else val)
     plan = make_plan(data, out, options)
     with replacing(out) as partial:
         partial.write_text(as_yaml(plan.header, plan.settings), encoding="utf-8")
@@ -243,7 +250,8 @@ def _why_lmp(facts: Facts) -> str:
 
 def _data_settings(data: DataConfig, dataset: Dataset) -> list[Setting]:
     found = [Setting("data.name", data.name), Setting("data.root", data.root)]
-    found += [Setting("data.train", data.train), Setting("data.val", data.val)]
+    without = "" if data.val else "no validation: the last checkpoint is the result"
+    found += [Setting("data.train", data.train), Setting("data.val", data.val, without)]
     if isinstance(dataset, FileDataset) and isinstance(dataset.reading.intensity, tuple):
         found.append(Setting("data.intensity", dataset.reading.intensity, "the range of the values in the images"))
     return found
