@@ -186,7 +186,7 @@ def test_noisy_colours_go_to_the_nearest_class_and_strange_ones_to_void(tmp_path
     code, output, _ = command("data", "import", source, tmp_path / "data", "--tolerance", "20", *words)
     assert code == 0
     place = r"most of them \(4\) in .*masks/4\.png, such as \[0, 255, 0\] at row 3, column 7"
-    assert re.search(rf"note: 4 pixels \(0\.067 %\) in 1 labels are of no class and became void, {place}", output)
+    assert re.search(rf"note: 4 pixels \(0\.067 %\) in 1 label became void, being of no class, {place}", output)
     dataset = open_dataset("folder", tmp_path / "data", "train")
     for index, name in enumerate(dataset.names):
         expected = truth[int(name)].copy()
@@ -194,7 +194,7 @@ def test_noisy_colours_go_to_the_nearest_class_and_strange_ones_to_void(tmp_path
             expected[3:5, 7:9] = 255
         np.testing.assert_array_equal(dataset.label(index), expected)
     _, output, _ = command("data", "import", source, tmp_path / "exact", *words)
-    assert "of no class and became void" in output
+    assert "became void, being of no class" in output
     assert float(re.search(r"pixels \(([\d.]+) %\)", output)[1]) > 90
 
 
@@ -352,9 +352,40 @@ def test_a_split_by_lists(tmp_path, command):
     (source / "val.txt").write_text("images/7.jpg\nimages/8.jpg\n")
     code, output, _ = command("data", "import", source, tmp_path / "data")
     assert code == 0
-    assert "note: 8 images are in no list and were left out" in output
+    assert "note: 8 images are in no list: left out" in output
     assert open_dataset("folder", tmp_path / "data", "val").names == ["7", "8"]
     assert len(open_dataset("folder", tmp_path / "data", "train")) == 5
+
+
+def test_lists_without_a_validation_split_give_one_up_to_it(tmp_path):
+    """The options that divide are obeyed, or refused: never ignored."""
+    (tmp_path / "train.txt").write_text("\n".join(list(NAMES)[:20]))
+    (tmp_path / "test.txt").write_text("\n".join(list(NAMES)[20:]))
+    found = divide(NAMES, Splitting(0.25, group=r"(\w+)_\d+"), tmp_path)
+    assert counts(found) == {"test": 10, "train": 15, "val": 5}
+    assert len({name[:6] for name, split in found.items() if split == "val"}) == 1
+    (tmp_path / "val.txt").write_text("\n".join(list(NAMES)[20:22]))
+    (tmp_path / "test.txt").unlink()
+    assert counts(divide(NAMES, Splitting(), tmp_path)) == {"train": 20, "val": 2}
+    with pytest.raises(UserError, match="has its own validation split, so --val has no meaning"):
+        divide(NAMES, Splitting(0.3), tmp_path)
+
+
+def test_a_list_for_testing_may_name_images_without_labels(tmp_path, command):
+    source = mask_layout(tmp_path / "raw")
+    for number in (3, 4, 5):
+        (source / f"masks/{number}.png").unlink()
+    (source / "train.txt").write_text("0\n1\n2\n")
+    (source / "val.txt").write_text("6\n7\n")
+    (source / "test.txt").write_text("3\n4\n")
+    code, output, _ = command("data", "import", source, tmp_path / "data")
+    assert code == 0
+    assert open_dataset("folder", tmp_path / "data", "test").names == ["3", "4"]
+    assert "note: 1 image has no label: left out" in output
+    (source / "val.txt").write_text("5\n")
+    code, _, error = command("data", "import", source, tmp_path / "again")
+    assert code == 2
+    assert "val.txt: there is no labelled image '5'" in error
 
 
 def test_own_splits_stay_and_val_is_taken_from_train(tmp_path):
@@ -390,6 +421,7 @@ MISTAKES = {
         "--group",
         "p",
     ): "15 images in 1 group cannot be divided into 2 splits; pass --val 0, or another --group",
+    ("raw", "data", "--tolerance", "-1"): "--tolerance must be a distance of at least 0, got -1",
     ("raw", "data", "--val", "1.5"): "--val must be a share of the images from 0 to less than 1",
     (
         "raw",
