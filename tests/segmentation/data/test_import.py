@@ -408,7 +408,36 @@ def test_a_broken_file_is_reported_and_the_rest_imported(tmp_path, command):
     assert sum(len(open_dataset("folder", tmp_path / "data", split)) for split in ("train", "val")) == 13
 
 
+@pytest.mark.parametrize(("images", "labels"), [(".jpg", ".gif"), (".jpg", ".npy"), (".heic", ".png")])
+def test_formats_that_are_not_read_are_named(tmp_path, command, images, labels):
+    for number in range(3):
+        for folder, suffix in (("images", images), ("masks", labels)):
+            path = tmp_path / f"raw/{folder}/{number}{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if suffix in (".jpg", ".png"):
+                save(path, np.zeros((4, 5)))
+            else:
+                path.write_bytes(b"something")
+    code, _, error = command("data", "import", tmp_path / "raw", tmp_path / "data")
+    assert code == 2
+    suffix = images if images == ".heic" else labels
+    assert f"; files of other formats are not read (3 × {suffix}): convert them to one of .png, .jpg, " in error
+
+
+def test_cityscapes_needs_no_import(tmp_path, command):
+    for split in ("train", "val"):
+        save(tmp_path / f"raw/leftImg8bit/{split}/ulm/0_leftImg8bit.png", noise(8, 9))
+        save(tmp_path / f"raw/gtFine/{split}/ulm/0_gtFine_labelIds.png", np.zeros((8, 9)))
+    advice = f"losspool data check cityscapes {tmp_path / 'raw'}"
+    _, output, _ = command("data", "import", tmp_path / "raw", tmp_path / "data")
+    assert f"note: this is Cityscapes, which needs no import: {advice}" in output
+    code, _, error = command("data", "check", tmp_path / "raw")
+    assert code == 2
+    assert f"it has the layout of Cityscapes, which this takes: {advice}" in error
+
+
 MISTAKES = {
+    ("truncated", "data"): "truncated/annotations.json: cannot be read (Expecting value: line 1 column 13",
     ("raw", "raw/data"): "raw/data: the new folder must not lie in raw, nor around it",
     ("raw", "full"): "full: exists and is not empty; name a new folder",
     ("nowhere", "data"): "nowhere: the source does not exist",
@@ -441,6 +470,8 @@ def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path, command, monkeypa
     (tmp_path / "empty").mkdir()
     (tmp_path / "names.csv").write_text("name,r,g,b\nsky,1,2\n")
     (tmp_path / "list.txt").write_text("nothing\n")
+    save(tmp_path / "truncated/images/0.png", noise(4, 5))
+    (tmp_path / "truncated/annotations.json").write_text('{"images": [')
     before = sorted(tmp_path.rglob("*"))
     code, _, error = command("data", "import", *words)
     assert code == 2

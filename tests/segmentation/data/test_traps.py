@@ -184,6 +184,29 @@ def test_another_layout_is_named_with_the_command_that_takes_it(tmp_path, comman
     assert f"which this takes: losspool data import {source} DEST" in output + error
 
 
+def test_folders_that_say_nothing_are_to_be_named(tmp_path, command):
+    for name in ("foo", "bar"):
+        save(tmp_path / f"raw/{name}/0.png", np.zeros((4, 5)))
+    code, _, error = command("data", "check", tmp_path / "raw")
+    assert code == 2
+    assert f"losspool data import {tmp_path / 'raw'} DEST --images FOLDER --labels FOLDER" in error
+
+
+def test_the_value_255_may_be_void_or_a_class(root, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_classes(root, {"classes": ["soil", "stone", "weed", *"abcdef"]})
+    code, output, _ = command("data", "check", root)
+    assert code == 1
+    advice = "write `ignore: 255` in classes.yaml if it is void, or `id: 255` for its class"
+    assert f"the label value 255 is neither a class id nor void; {advice}" in output
+
+
+def test_a_sound_check_names_the_next_command(root, command):
+    assert command("data", "check", root)[1].endswith(f"\nnext: losspool plan {root}\n")
+    save(root / "labels/val/0.png", np.zeros((4, 5)))
+    assert "next:" not in command("data", "check", root)[1]
+
+
 def test_many_faults_are_reported_by_kind(root, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for number in range(20):

@@ -153,6 +153,12 @@ def test_mistakes_are_one_sentence(tmp_path, command, monkeypatch):
     (tmp_path / "taken.yaml").write_text("")
     for words, message in {
         ("nowhere", "--out", "x.yaml"): "nowhere: the root of the data does not exist",
+        (
+            "raw",
+            "--out",
+            "x.yaml",
+        ): "raw: no split of folder found; it has the layout images/*.jpg + masks/*.png, which "
+        "this takes: losspool data import raw DEST",
         ("data", "--out", "taken.yaml"): "taken.yaml: the file exists; name another one with --out",
         (
             "data",

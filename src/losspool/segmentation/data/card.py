@@ -8,6 +8,7 @@ from pathlib import Path
 from losspool.segmentation.base import counted, percent, plain, replacing
 from losspool.segmentation.data.class_lists import INFERRED
 from losspool.segmentation.data.faults import grouped, report_lines
+from losspool.segmentation.data.hints import is_cityscapes
 from losspool.segmentation.data.import_data import Imported, Options, import_data
 from losspool.segmentation.data.protocol import IGNORE
 
@@ -19,6 +20,9 @@ def report_import(source: Path, dest: Path, options: Options, command: str) -> b
         partial.write_text(card(done, source, command), encoding="utf-8", errors="backslashreplace")
     print(plain(f"layout: {done.layout}"))
     print(plain(f"classes: {', '.join(each.name for each in done.classes.classes)} (from {done.classes.origin})"))
+    if is_cityscapes(source):
+        quoted = shlex.quote(str(source))
+        print(plain(f"note: this is Cityscapes, which needs no import: losspool data check cityscapes {quoted}"))
     for note in notes(done):
         print(f"note: {note}")
     for warning in warnings(done):

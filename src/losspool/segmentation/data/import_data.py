@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from losspool.segmentation.base import BrokenFileError, UserError, in_threads, track, writing
 from losspool.segmentation.data.class_lists import ClassList, SourceClass, find_class_list, infer_classes, tally
-from losspool.segmentation.data.coco import CocoImage, find_coco
+from losspool.segmentation.data.coco import CocoImage, damaged_json, find_coco
 from losspool.segmentation.data.convert import Converter, Item, Unknown, drawn_on_stored, label_values
 from losspool.segmentation.data.files import existing_folder
 from losspool.segmentation.data.groups import Groups
@@ -153,7 +153,10 @@ def _found(source: Path, options: Options) -> _Found:
         _check_names(items)
         classes = ClassList(tuple(SourceClass(name, value) for name, value in coco.classes), origin=names)
         return _Found(f"COCO annotations: {names}", items, classes, shapeless=coco.shapeless)
-    layout = find_layout(source, options.images, options.labels)
+    try:
+        layout = find_layout(source, options.images, options.labels)
+    except UserError as error:
+        raise damaged_json(source) or error from None  # annotations, if there is no other layout
     items = [
         Item(pair.name, pair.image.path, pair.label.path if pair.label else None, pair.split) for pair in layout.pairs
     ]

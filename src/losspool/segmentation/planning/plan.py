@@ -21,7 +21,8 @@ from losspool.segmentation.data import (
     WarnOnce,
     class_index,
     index_warnings,
-    splits_of,
+    known_splits,
+    with_hint,
 )
 from losspool.segmentation.models import UNET, pretrained_weights
 from losspool.segmentation.planning.cost import bytes_per_pixel, device_memory, seconds_per_step
@@ -128,13 +129,15 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
     for option, number in (("--minutes", options.minutes), ("--memory", options.memory)):
         if number is not None and not number > 0:
             raise UserError(f"{option} must be greater than 0, got {number:g}")
-    known = splits_of(name, root)
+    known = known_splits(name, root)
     val = options.val or ("val" if set(known) - {options.train} else _NO_SPLIT)
     for option, split in (("--train", options.train), ("--val", val)):
         if split not in known and (option, split) != ("--val", _NO_SPLIT):
             none = f", or {_NO_SPLIT} for none" if option == "--val" else ""
             raise UserError(f"{root}: there is no split {split!r}; name one of {', '.join(known)} with {option}{none}")
     data = DataConfig(name=name, root=os.path.abspath(root), train=options.train, val=None if val == _NO_SPLIT else val)
+    if name == "folder" and not (root / "classes.yaml").exists():
+        raise with_hint(UserError(f"{root}: there is no classes.yaml"), name, root)
     plan = make_plan(data, out, options)
     with replacing(out) as partial:
         partial.write_text(as_yaml(plan.header, plan.settings), encoding="utf-8")
