@@ -12,7 +12,7 @@ from PIL import Image
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.data import open_dataset, read_pair, splits_of
-from losspool.segmentation.data.class_lists import ClassList, SourceClass, infer_classes
+from losspool.segmentation.data.class_lists import ClassList, SourceClass, infer_classes, read_class_list
 from losspool.segmentation.data.groups import parse_groups
 from losspool.segmentation.data.labels import read_classes
 from losspool.segmentation.data.layouts import find_layout
@@ -244,6 +244,36 @@ def test_a_range_is_read_as_it_was_written(tmp_path, low, high):
     path = tmp_path / "classes.yaml"
     path.write_text(ClassList((SourceClass("thing", 0),), intensity=(low, high)).to_yaml())
     assert read_classes(path).intensity == (low, high)
+
+
+CLASS_LISTS = {
+    "a.csv": "id,name,r,g,b\n0,soil,0,0,0\n7,crop plant,0,128,0\n3,Void,9,9,9\n",
+    "b.csv": "name;r;g;b;id\nsoil;0;0;0;0\ncrop plant;0;128;0;7\nvoid;9;9;9;3\n",
+    "c.csv": "0\tsoil\t0\t0\t0\n7\tcrop plant\t0\t128\t0\n3\tvoid\t9\t9\t9\n",
+    "d.txt": "0 soil 0 0 0\n7 crop plant 0 128 0\n3 void 9 9 9\n",
+    "e.txt": "# ours\n0 soil\n7 crop plant\n3 void\n",
+    "f.txt": "soil\ncrop plant\nvoid\n",
+    "g.csv": "name;r;g;b\nsoil;0;0;0\ncrop plant;0;128;0\nvoid;9;9;9\n",
+}
+
+
+@pytest.mark.parametrize("name", CLASS_LISTS)
+def test_lists_of_classes_with_ids_colours_or_names_alone(tmp_path, name):
+    (tmp_path / name).write_text(CLASS_LISTS[name])
+    found = read_class_list(tmp_path / name)
+    numbered, colored = name[0] in "abcde", name[0] in "abcdg"
+    assert [(each.name, each.id) for each in found.classes] == [("soil", 0), ("crop plant", 7 if numbered else 1)]
+    assert [each.color for each in found.classes] == ([(0, 0, 0), (0, 128, 0)] if colored else [None, None])
+    assert found.void_ids == ((3,) if numbered else (2,))
+    assert found.void_colors == (((9, 9, 9),) if colored else ())
+    assert found.by_color == (colored and not numbered)
+
+
+@pytest.mark.parametrize("line", ["1 2 a", "300 soil 300 0 0", "70000 soil", "1 2 3 4"])
+def test_a_line_of_a_class_list_that_means_nothing(tmp_path, line):
+    (tmp_path / "classes.txt").write_text(f"0 a\n{line}\n")
+    with pytest.raises(UserError, match=r"classes\.txt: line 2 must name a class, with three colours from 0 to 255 or"):
+        read_class_list(tmp_path / "classes.txt")
 
 
 def blurred_masks(root, colours, jpeg):
