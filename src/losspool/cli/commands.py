@@ -149,13 +149,15 @@ def plan(
     out: Annotated[Path, typer.Option(help="Recipe to write.")] = Path("recipe.yaml"),
     name: Annotated[str, typer.Option(help="Dataset: folder, cityscapes, voc, camvid, or an import path.")] = "folder",
     train: Annotated[str, typer.Option(help="Split to train on.")] = "train",
-    val: Annotated[str, typer.Option(help="Split to validate on.")] = "val",
+    val: Annotated[
+        str | None, typer.Option(help="Split to validate on, or null for none (default: val, if there is one).")
+    ] = None,
     weights: Annotated[Path | None, typer.Option(help="File of ImageNet weights, or its folder.")] = None,
     scratch: Annotated[bool, typer.Option("--scratch", help="Train from scratch, without ImageNet weights.")] = False,
     minutes: Annotated[
         float | None, typer.Option(help="Time to train for, on this machine (default: no limit).")
     ] = None,
-    memory: Annotated[float | None, typer.Option(help="Memory to use, in GB (default: what the device has).")] = None,
+    memory: Annotated[float | None, typer.Option(help="Memory to use, in GB (default: what is free).")] = None,
 ) -> None:
     """Propose a recipe for a dataset, with reasons, from its class index."""
     from losspool.segmentation.planning import PlanOptions, write_plan

@@ -115,6 +115,8 @@ def test_streets_needs_no_root(command, monkeypatch):
 
 MISTAKES = {
     ("data", "check", "folder", "nowhere"): "error: nowhere: the root of the data does not exist",
+    ("data", "check", "./nowhere"): "error: nowhere: the root of the data does not exist",
+    ("data", "check", "no/where"): "error: no/where: the root of the data does not exist",
     ("data", "check", "foldr", "."): "error: unknown dataset 'foldr'; did you mean 'folder'?",
     ("data", "check", "camvid", "."): "error: .: no split of camvid found",
     ("data", "check", "camvid"): "error: the dataset 'camvid' needs a root folder",

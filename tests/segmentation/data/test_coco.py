@@ -115,6 +115,19 @@ def test_objects_without_a_shape_are_counted(tmp_path, command):
     assert open_dataset("folder", tmp_path / "data", "train").label(0).tolist() == [[1] * 4] * 2 + [[0] * 4] * 2
 
 
+def test_equal_names_in_several_folders(tmp_path, command):
+    entry = {"height": 4, "width": 4}
+    images = [{"id": place, "file_name": f"p{place}/a.png", **entry} for place in range(2)]
+    shapes = [{"image_id": 0, "category_id": 1, "segmentation": [[0, 0, 4, 0, 4, 2, 0, 2]]}]
+    source = write(tmp_path / "raw/a.json", images=images, annotations=shapes)
+    for place in range(2):
+        save(source / f"images/p{place}/a.png", np.zeros((4, 4, 3)))
+    assert command("data", "import", source, tmp_path / "data", "--val", "0")[0] == 0
+    dataset = open_dataset("folder", tmp_path / "data", "train")
+    assert dataset.names == ["p0/a", "p1/a"]
+    assert [int(dataset.label(index).sum()) for index in range(2)] == [8, 0]
+
+
 def test_other_json_files_are_not_cocos(tmp_path):
     (tmp_path / "notes.json").write_text('{"images": 3}')
     (tmp_path / "broken.json").write_text("{")

@@ -12,7 +12,7 @@ from PIL import Image
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.data import open_dataset, read_pair, splits_of
-from losspool.segmentation.data.class_lists import ClassList, SourceClass, infer_classes
+from losspool.segmentation.data.class_lists import ClassList, SourceClass, infer_classes, read_class_list
 from losspool.segmentation.data.groups import parse_groups
 from losspool.segmentation.data.labels import read_classes
 from losspool.segmentation.data.layouts import find_layout
@@ -186,7 +186,7 @@ def test_noisy_colours_go_to_the_nearest_class_and_strange_ones_to_void(tmp_path
     code, output, _ = command("data", "import", source, tmp_path / "data", "--tolerance", "20", *words)
     assert code == 0
     place = r"most of them \(4\) in .*masks/4\.png, such as \[0, 255, 0\] at row 3, column 7"
-    assert re.search(rf"note: 4 pixels \(0\.067 %\) in 1 labels are of no class and became void, {place}", output)
+    assert re.search(rf"note: 4 pixels \(0\.067 %\) in 1 label became void, being of no class, {place}", output)
     dataset = open_dataset("folder", tmp_path / "data", "train")
     for index, name in enumerate(dataset.names):
         expected = truth[int(name)].copy()
@@ -194,7 +194,7 @@ def test_noisy_colours_go_to_the_nearest_class_and_strange_ones_to_void(tmp_path
             expected[3:5, 7:9] = 255
         np.testing.assert_array_equal(dataset.label(index), expected)
     _, output, _ = command("data", "import", source, tmp_path / "exact", *words)
-    assert "of no class and became void" in output
+    assert "became void, being of no class" in output
     assert float(re.search(r"pixels \(([\d.]+) %\)", output)[1]) > 90
 
 
@@ -244,6 +244,36 @@ def test_a_range_is_read_as_it_was_written(tmp_path, low, high):
     path = tmp_path / "classes.yaml"
     path.write_text(ClassList((SourceClass("thing", 0),), intensity=(low, high)).to_yaml())
     assert read_classes(path).intensity == (low, high)
+
+
+CLASS_LISTS = {
+    "a.csv": "id,name,r,g,b\n0,soil,0,0,0\n7,crop plant,0,128,0\n3,Void,9,9,9\n",
+    "b.csv": "name;r;g;b;id\nsoil;0;0;0;0\ncrop plant;0;128;0;7\nvoid;9;9;9;3\n",
+    "c.csv": "0\tsoil\t0\t0\t0\n7\tcrop plant\t0\t128\t0\n3\tvoid\t9\t9\t9\n",
+    "d.txt": "0 soil 0 0 0\n7 crop plant 0 128 0\n3 void 9 9 9\n",
+    "e.txt": "# ours\n0 soil\n7 crop plant\n3 void\n",
+    "f.txt": "soil\ncrop plant\nvoid\n",
+    "g.csv": "name;r;g;b\nsoil;0;0;0\ncrop plant;0;128;0\nvoid;9;9;9\n",
+}
+
+
+@pytest.mark.parametrize("name", CLASS_LISTS)
+def test_lists_of_classes_with_ids_colours_or_names_alone(tmp_path, name):
+    (tmp_path / name).write_text(CLASS_LISTS[name])
+    found = read_class_list(tmp_path / name)
+    numbered, colored = name[0] in "abcde", name[0] in "abcdg"
+    assert [(each.name, each.id) for each in found.classes] == [("soil", 0), ("crop plant", 7 if numbered else 1)]
+    assert [each.color for each in found.classes] == ([(0, 0, 0), (0, 128, 0)] if colored else [None, None])
+    assert found.void_ids == ((3,) if numbered else (2,))
+    assert found.void_colors == (((9, 9, 9),) if colored else ())
+    assert found.by_color == (colored and not numbered)
+
+
+@pytest.mark.parametrize("line", ["1 2 a", "300 soil 300 0 0", "70000 soil", "1 2 3 4"])
+def test_a_line_of_a_class_list_that_means_nothing(tmp_path, line):
+    (tmp_path / "classes.txt").write_text(f"0 a\n{line}\n")
+    with pytest.raises(UserError, match=r"classes\.txt: line 2 must name a class, with three colours from 0 to 255 or"):
+        read_class_list(tmp_path / "classes.txt")
 
 
 def blurred_masks(root, colours, jpeg):
@@ -352,9 +382,40 @@ def test_a_split_by_lists(tmp_path, command):
     (source / "val.txt").write_text("images/7.jpg\nimages/8.jpg\n")
     code, output, _ = command("data", "import", source, tmp_path / "data")
     assert code == 0
-    assert "note: 8 images are in no list and were left out" in output
+    assert "note: 8 images are in no list: left out" in output
     assert open_dataset("folder", tmp_path / "data", "val").names == ["7", "8"]
     assert len(open_dataset("folder", tmp_path / "data", "train")) == 5
+
+
+def test_lists_without_a_validation_split_give_one_up_to_it(tmp_path):
+    """The options that divide are obeyed, or refused: never ignored."""
+    (tmp_path / "train.txt").write_text("\n".join(list(NAMES)[:20]))
+    (tmp_path / "test.txt").write_text("\n".join(list(NAMES)[20:]))
+    found = divide(NAMES, Splitting(0.25, group=r"(\w+)_\d+"), tmp_path)
+    assert counts(found) == {"test": 10, "train": 15, "val": 5}
+    assert len({name[:6] for name, split in found.items() if split == "val"}) == 1
+    (tmp_path / "val.txt").write_text("\n".join(list(NAMES)[20:22]))
+    (tmp_path / "test.txt").unlink()
+    assert counts(divide(NAMES, Splitting(), tmp_path)) == {"train": 20, "val": 2}
+    with pytest.raises(UserError, match="has its own validation split, so --val has no meaning"):
+        divide(NAMES, Splitting(0.3), tmp_path)
+
+
+def test_a_list_for_testing_may_name_images_without_labels(tmp_path, command):
+    source = mask_layout(tmp_path / "raw")
+    for number in (3, 4, 5):
+        (source / f"masks/{number}.png").unlink()
+    (source / "train.txt").write_text("0\n1\n2\n")
+    (source / "val.txt").write_text("6\n7\n")
+    (source / "test.txt").write_text("3\n4\n")
+    code, output, _ = command("data", "import", source, tmp_path / "data")
+    assert code == 0
+    assert open_dataset("folder", tmp_path / "data", "test").names == ["3", "4"]
+    assert "note: 1 image has no label: left out" in output
+    (source / "val.txt").write_text("5\n")
+    code, _, error = command("data", "import", source, tmp_path / "again")
+    assert code == 2
+    assert "val.txt: there is no labelled image '5'" in error
 
 
 def test_own_splits_stay_and_val_is_taken_from_train(tmp_path):
@@ -377,7 +438,36 @@ def test_a_broken_file_is_reported_and_the_rest_imported(tmp_path, command):
     assert sum(len(open_dataset("folder", tmp_path / "data", split)) for split in ("train", "val")) == 13
 
 
+@pytest.mark.parametrize(("images", "labels"), [(".jpg", ".gif"), (".jpg", ".npy"), (".heic", ".png")])
+def test_formats_that_are_not_read_are_named(tmp_path, command, images, labels):
+    for number in range(3):
+        for folder, suffix in (("images", images), ("masks", labels)):
+            path = tmp_path / f"raw/{folder}/{number}{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if suffix in (".jpg", ".png"):
+                save(path, np.zeros((4, 5)))
+            else:
+                path.write_bytes(b"something")
+    code, _, error = command("data", "import", tmp_path / "raw", tmp_path / "data")
+    assert code == 2
+    suffix = images if images == ".heic" else labels
+    assert f"; files of other formats are not read (3 × {suffix}): convert them to one of .png, .jpg, " in error
+
+
+def test_cityscapes_needs_no_import(tmp_path, command):
+    for split in ("train", "val"):
+        save(tmp_path / f"raw/leftImg8bit/{split}/ulm/0_leftImg8bit.png", noise(8, 9))
+        save(tmp_path / f"raw/gtFine/{split}/ulm/0_gtFine_labelIds.png", np.zeros((8, 9)))
+    advice = f"losspool data check cityscapes {tmp_path / 'raw'}"
+    _, output, _ = command("data", "import", tmp_path / "raw", tmp_path / "data")
+    assert f"note: this is Cityscapes, which needs no import: {advice}" in output
+    code, _, error = command("data", "check", tmp_path / "raw")
+    assert code == 2
+    assert f"it has the layout of Cityscapes, which this takes: {advice}" in error
+
+
 MISTAKES = {
+    ("truncated", "data"): "truncated/annotations.json: cannot be read (Expecting value: line 1 column 13",
     ("raw", "raw/data"): "raw/data: the new folder must not lie in raw, nor around it",
     ("raw", "full"): "full: exists and is not empty; name a new folder",
     ("nowhere", "data"): "nowhere: the source does not exist",
@@ -390,6 +480,7 @@ MISTAKES = {
         "--group",
         "p",
     ): "15 images in 1 group cannot be divided into 2 splits; pass --val 0, or another --group",
+    ("raw", "data", "--tolerance", "-1"): "--tolerance must be a distance of at least 0, got -1",
     ("raw", "data", "--val", "1.5"): "--val must be a share of the images from 0 to less than 1",
     (
         "raw",
@@ -409,6 +500,8 @@ def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path, command, monkeypa
     (tmp_path / "empty").mkdir()
     (tmp_path / "names.csv").write_text("name,r,g,b\nsky,1,2\n")
     (tmp_path / "list.txt").write_text("nothing\n")
+    save(tmp_path / "truncated/images/0.png", noise(4, 5))
+    (tmp_path / "truncated/annotations.json").write_text('{"images": [')
     before = sorted(tmp_path.rglob("*"))
     code, _, error = command("data", "import", *words)
     assert code == 2

@@ -86,7 +86,7 @@ def test_the_same_image_in_train_and_val(root, command):
     image = noise(40, 60, seed=2)  # that of train/002, in another format
     save(root / "images/val/again.bmp", image)
     save(root / "labels/val/again.png", label_values(40, 60))
-    assert warnings(command, root) == ["1 images of val are in train too and score too well: 002 = again"]
+    assert warnings(command, root) == ["1 image of val is in train too and scores too well: 002 = again"]
 
 
 def test_the_same_deep_image_in_splits_of_other_ranges(root, command):
@@ -98,7 +98,7 @@ def test_the_same_deep_image_in_splits_of_other_ranges(root, command):
             Image.fromarray(values.astype(np.uint16)).save(path)
     shutil.copy(root / "images/train/001.png", root / "images/val/again.png")
     save(root / "labels/val/again.png", label_values(40, 60))
-    assert warnings(command, root) == ["1 images of val are in train too and score too well: 001 = again"]
+    assert warnings(command, root) == ["1 image of val is in train too and scores too well: 001 = again"]
 
 
 def exif(orientation):
@@ -112,12 +112,12 @@ def test_orientations_are_reported_and_misfits_explained(root, command):
     save(root / "labels/val/upright.png", label_values(60, 40))
     code, output, _ = command("data", "check", "folder", root)
     assert code == 0
-    assert "note: 1 images and 0 of their labels have an EXIF orientation, which is applied" in output
+    assert "note: 1 image and 0 labels of these have an EXIF orientation, which is applied" in output
     save(root / "images/val/stored.jpg", noise(40, 60, seed=3), exif=exif(6))
     save(root / "labels/val/stored.png", label_values(40, 60))
     found = warnings(command, root, code=1)
     assert len(found) == 1
-    assert found[0].startswith("1 labels fit the stored pixels of their image and not the upright ones: set data.exif=")
+    assert found[0].startswith("1 label fits the stored pixels of the image and not the upright ones: set data.exif=")
     index = list(open_dataset("folder", root, "val").names).index("stored")
     read_pair(open_dataset("folder", root, "val", reading=Reading("ignore")), index)
 
@@ -129,7 +129,9 @@ def test_labels_that_fit_both_ways_are_a_warning(root, command, orientation, siz
         save(root / f"images/val/turned{seed}.jpg", noise(*size, seed=seed + 20), exif=exif(orientation))
         save(root / f"labels/val/turned{seed}.png", label_values(*size))
     (found,) = warnings(command, root)
-    assert found.startswith("2 of the images with an EXIF orientation have labels that fit the upright image and the ")
+    assert found.startswith(
+        "2 labels of images with an EXIF orientation may have been drawn on the upright image or on "
+    )
     assert "data.exif=ignore" in found
     save(root / "images/val/upright.jpg", noise(40, 60, seed=30), exif=exif(6))
     save(root / "labels/val/upright.png", label_values(60, 40))
@@ -156,7 +158,7 @@ def test_pages_and_channels(root, command, tmp_path):
     pages = [Image.fromarray(noise(40, 60, seed=seed)) for seed in (50, 51)]
     pages[0].save(root / "images/val/stack.tif", save_all=True, append_images=pages[1:])
     save(root / "labels/val/stack.png", label_values(40, 60))
-    assert warnings(command, root) == ["1 images have several pages; only the first is read"]
+    assert warnings(command, root) == ["1 image has several pages; only the first is read"]
     with pytest.raises(BrokenFileError, match=r"five\.tif: a TIFF of 5 channels that Pillow cannot read"):
         read_image(five_channels(tmp_path / "five.tif"))
 
@@ -180,6 +182,29 @@ def test_another_layout_is_named_with_the_command_that_takes_it(tmp_path, comman
     assert code in (1, 2)
     assert " layout " in output + error
     assert f"which this takes: losspool data import {source} DEST" in output + error
+
+
+def test_folders_that_say_nothing_are_to_be_named(tmp_path, command):
+    for name in ("foo", "bar"):
+        save(tmp_path / f"raw/{name}/0.png", np.zeros((4, 5)))
+    code, _, error = command("data", "check", tmp_path / "raw")
+    assert code == 2
+    assert f"losspool data import {tmp_path / 'raw'} DEST --images FOLDER --labels FOLDER" in error
+
+
+def test_the_value_255_may_be_void_or_a_class(root, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_classes(root, {"classes": ["soil", "stone", "weed", *"abcdef"]})
+    code, output, _ = command("data", "check", root)
+    assert code == 1
+    advice = "write `ignore: 255` in classes.yaml if it is void, or `id: 255` for its class"
+    assert f"the label value 255 is neither a class id nor void; {advice}" in output
+
+
+def test_a_sound_check_names_the_next_command(root, command):
+    assert command("data", "check", root)[1].endswith(f"\nnext: losspool plan {root}\n")
+    save(root / "labels/val/0.png", np.zeros((4, 5)))
+    assert "next:" not in command("data", "check", root)[1]
 
 
 def test_many_faults_are_reported_by_kind(root, command, tmp_path, monkeypatch):

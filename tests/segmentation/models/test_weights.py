@@ -205,6 +205,7 @@ def broken(path):
         ("weights.onnx", "got '.onnx'"),
         ("folder.pth", "no such weights file"),
         ("absent.pth", "no such weights file"),
+        ("runs/absent", "the run or weights file does not exist"),
         ("absent.safetensors", "no such weights file"),
         ("nothing.pth", "found nothing"),
         ("list.pth", "found list"),

@@ -8,7 +8,7 @@ from losspool.segmentation.config import DataConfig, load_config
 from losspool.segmentation.data import build_index, open_dataset
 from losspool.segmentation.models import build_model
 from losspool.segmentation.planning import PlanOptions, make_plan, thickness
-from losspool.segmentation.planning.cost import bytes_per_pixel
+from losspool.segmentation.planning.cost import bytes_per_pixel, device_memory
 from losspool.segmentation.planning.plan import _CPU, _GPU, Facts, _batch, _crop, _scale, _steps, _zoom
 from raw_downloads import DOWNLOADS, grey_layout, mask_layout
 from small_data import noise, save, write_classes
@@ -83,6 +83,12 @@ def test_the_batch_fits_the_memory():
         _batch((320, 320), 1700, 0.1e9, _CPU)
 
 
+def test_the_memory_of_a_gpu_is_what_is_free(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (3_000_000_000, 24_000_000_000))
+    assert device_memory() == 3e9
+
+
 def test_steps_grow_with_the_images_and_shrink_with_the_time():
     def steps(images, minutes=None):
         return _steps(facts(images=images), 1.0, (320, 320), 4, 1.0, minutes).value
@@ -134,12 +140,31 @@ def test_with_weights_it_plans_a_pretrained_network_with_a_decoder(tmp_path):
     assert plan["data.crop"] == (128, 128)
 
 
+@pytest.mark.parametrize(("splits", "words"), [(["train"], ()), (["train", "val"], ("--val", "null"))])
+def test_a_plan_without_validation(tmp_path, command, splits, words):
+    write_classes(tmp_path / "data", {"classes": ["ground", "thing"]})
+    for split in splits:
+        save(tmp_path / f"data/images/{split}/a.png", noise(32, 32))
+        save(tmp_path / f"data/labels/{split}/a.png", bar(6, "|")[:32, 44:76])
+    options = ("--scratch", "--minutes", "0.01", "--out", tmp_path / "r.yaml")
+    code, output, error = command("plan", tmp_path / "data", *options, *words)
+    assert code == 0, error
+    assert "data.val = null: no validation" in output
+    assert load_config(tmp_path / "r.yaml").data.val is None
+
+
 def test_mistakes_are_one_sentence(tmp_path, command, monkeypatch):
     monkeypatch.chdir(tmp_path)
     planned(mask_layout, tmp_path)
     (tmp_path / "taken.yaml").write_text("")
     for words, message in {
         ("nowhere", "--out", "x.yaml"): "nowhere: the root of the data does not exist",
+        (
+            "raw",
+            "--out",
+            "x.yaml",
+        ): "raw: no split of folder found; it has the layout images/*.jpg + masks/*.png, which "
+        "this takes: losspool data import raw DEST",
         ("data", "--out", "taken.yaml"): "taken.yaml: the file exists; name another one with --out",
         (
             "data",
@@ -147,7 +172,10 @@ def test_mistakes_are_one_sentence(tmp_path, command, monkeypatch):
             "tset",
             "--out",
             "x.yaml",
-        ): "data: there is no split 'tset'; name one of train, val with --val",
+        ): "data: there is no split 'tset'; name one of train, val with --val, or null for none",
+        ("data", "--out", "no/x.yaml"): "no: the folder of --out does not exist",
+        ("data", "--minutes", "-3", "--out", "x.yaml"): "--minutes must be greater than 0, got -3",
+        ("data", "--memory", "0", "--out", "x.yaml"): "--memory must be greater than 0, got 0",
         ("data", "--weights", "no.pth", "--out", "x.yaml"): "no.pth: no such weights file; download https://",
         ("data", "--scratch", "--memory", "0.000001", "--out", "x.yaml"): "1e-06 GB of memory are too little",
     }.items():

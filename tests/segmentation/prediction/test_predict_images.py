@@ -247,6 +247,33 @@ def test_sources_of_a_folder(tmp_path):
         sources_of_files(tmp_path / "in", tmp_path / "link", Reading())
 
 
+def test_labels_are_not_predicted_beside_images(tmp_path, capsys):
+    """Nor if the images are of a format that is not read. A folder of nothing else is taken as it is."""
+    save(tmp_path / "in/masks/a.png", np.zeros((3, 4)))
+    (source,) = sources_of_files(tmp_path / "in", tmp_path / "out", Reading())
+    assert source.name == "masks/a"
+    (tmp_path / "in/images").mkdir()
+    (tmp_path / "in/images/a.heic").write_bytes(b"ftypheic")
+    with pytest.raises(UserError, match=r"no images found .*; files of other formats are not read \(1 × \.heic\)"):
+        sources_of_files(tmp_path / "in", tmp_path / "out", Reading())
+    save(tmp_path / "in/images/b.png", random_image(3, 4))
+    capsys.readouterr()
+    (source,) = sources_of_files(tmp_path / "in", tmp_path / "out", Reading())
+    assert source.name == "images/b"
+    said = capsys.readouterr().err
+    assert "skipped: 1 file in folders of labels" in said
+    assert "skipped: files of other formats are not read (1 × .heic)" in said
+
+
+def test_an_image_of_more_bits_than_the_runs_is_to_be_converted(tmp_path, run, command):
+    """No option of the command could say what its range is."""
+    Image.fromarray(np.arange(2500, dtype=np.uint16).reshape(50, 50)).save(tmp_path / "deep.png")
+    sentence = (
+        "deep.png: the image has more than 8 bits, those that the run was trained on have 8; convert it to 8 bits"
+    )
+    assert_mistake(command("predict", run.path, tmp_path / "deep.png", "--out", tmp_path / "out", *MODEL), sentence)
+
+
 # --- weights ---------------------------------------------------------------------------------------------------------
 
 

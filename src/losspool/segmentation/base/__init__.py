@@ -1,6 +1,6 @@
 """Shared helpers: errors, console, files, threads and processes. Imports nothing from the other subpackages."""
 
-from losspool.segmentation.base.console import console, percent, plain, progress_bar, say, track
+from losspool.segmentation.base.console import console, counted, percent, plain, progress_bar, say, track
 from losspool.segmentation.base.errors import BrokenFileError, UserError, first_line, out_of_memory
 from losspool.segmentation.base.files import PARTIAL, read_json, remove, replacing, sweep, write_json, writing
 from losspool.segmentation.base.library import Library, is_path
@@ -40,6 +40,7 @@ __all__ = [
     "UserError",
     "check_trusted",
     "console",
+    "counted",
     "end_with_parent",
     "first_line",
     "hard_exit",

@@ -61,6 +61,11 @@ def track(items: Iterable[Item], total: int, text: str) -> Iterator[Item]:
         yield from progress.track(items, total=total, description=text)
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with what it counts: ``1 image``, ``2 images``; with ``many``, ``1 image has``, ``2 images have``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def percent(share: float) -> str:
     """A share as text, such as ``0.25 %``: two digits, never an exponent, and 100 % only for all."""
     value = 100 * share

@@ -5,12 +5,14 @@ from losspool.segmentation.data.card import report_import
 from losspool.segmentation.data.check_report import report_check
 from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES_CLASSES
 from losspool.segmentation.data.cityscapes import LABEL_IDS as CITYSCAPES_LABEL_IDS
-from losspool.segmentation.data.files import FileDataset, Pair, existing_folder, images_below
+from losspool.segmentation.data.files import FileDataset, Pair, existing_folder, images_below, unread_files
 from losspool.segmentation.data.groups import Groups
-from losspool.segmentation.data.images import SUFFIXES, Intensity, Reading, opened, read_image
+from losspool.segmentation.data.hints import known_splits, with_hint
+from losspool.segmentation.data.images import SUFFIXES, Intensity, Reading, UnknownRangeError, opened, read_image
 from losspool.segmentation.data.import_data import Options as ImportOptions
 from losspool.segmentation.data.indexing import ClassIndex, build_index, cache_folder, class_index
 from losspool.segmentation.data.labels import contiguous
+from losspool.segmentation.data.layouts import in_label_folder
 from losspool.segmentation.data.protocol import (
     IGNORE,
     ClassInfo,
@@ -51,6 +53,7 @@ __all__ = [
     "Reading",
     "Skip",
     "Splitting",
+    "UnknownRangeError",
     "WarnOnce",
     "build_index",
     "cache_folder",
@@ -61,7 +64,9 @@ __all__ = [
     "dataset_kind",
     "existing_folder",
     "images_below",
+    "in_label_folder",
     "index_warnings",
+    "known_splits",
     "open_dataset",
     "opened",
     "prepare_voc",
@@ -72,4 +77,6 @@ __all__ = [
     "report_import",
     "splits_of",
     "try_pair",
+    "unread_files",
+    "with_hint",
 ]

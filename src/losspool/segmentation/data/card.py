@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from losspool.segmentation.base import percent, plain, replacing
+from losspool.segmentation.base import counted, percent, plain, replacing
 from losspool.segmentation.data.class_lists import INFERRED
 from losspool.segmentation.data.faults import grouped, report_lines
+from losspool.segmentation.data.hints import is_cityscapes
 from losspool.segmentation.data.import_data import Imported, Options, import_data
 from losspool.segmentation.data.protocol import IGNORE
 
@@ -19,6 +20,9 @@ def report_import(source: Path, dest: Path, options: Options, command: str) -> b
         partial.write_text(card(done, source, command), encoding="utf-8", errors="backslashreplace")
     print(plain(f"layout: {done.layout}"))
     print(plain(f"classes: {', '.join(each.name for each in done.classes.classes)} (from {done.classes.origin})"))
+    if is_cityscapes(source):
+        quoted = shlex.quote(str(source))
+        print(plain(f"note: this is Cityscapes, which needs no import: losspool data check cityscapes {quoted}"))
     for note in notes(done):
         print(f"note: {note}")
     for warning in warnings(done):
@@ -41,22 +45,22 @@ def notes(done: Imported) -> list[str]:
         pixels, first = sum(each.pixels for each in done.unknown), max(done.unknown, key=lambda each: each.pixels)
         total = sum(int(counts.sum()) for counts in done.pixels.values())
         found.append(
-            f"{pixels} pixels ({percent(pixels / total)}) in {len(done.unknown)} labels are of no class and became "
-            f"void, most of them ({first.pixels}) in {first.path}, such as {first.value} at row {first.row}, "
-            f"column {first.column}; name the class, or raise --tolerance"
+            f"{counted(pixels, 'pixel')} ({percent(pixels / total)}) in {counted(len(done.unknown), 'label')} became "
+            f"void, being of no class, most of them ({first.pixels}) in {first.path}, such as {first.value} at row "
+            f"{first.row}, column {first.column}; name the class, or raise --tolerance"
         )
     if done.oriented:
-        how = f"{done.turned} labels were drawn on the stored pixels and turned with them" if done.turned else ""
-        found.append(
-            f"{done.oriented} images have an EXIF orientation, which is applied on reading{'; ' * bool(how)}{how}"
-        )
+        have = counted(done.oriented, "image has", "images have")
+        were = counted(done.turned, "label was", "labels were")
+        how = f"; {were} drawn on the stored pixels and turned with them" if done.turned else ""
+        found.append(f"{have} an EXIF orientation, which is applied on reading{how}")
     if done.classes.intensity:
         low, high = done.classes.intensity
         found.append(f"images have more than 8 bits; the values {low:g} to {high:g} are read as black to white")
     if done.unlabelled:
-        found.append(f"{done.unlabelled} images have no label and were left out")
+        found.append(f"{counted(done.unlabelled, 'image has', 'images have')} no label: left out")
     if done.unlisted:
-        found.append(f"{done.unlisted} images are in no list and were left out")
+        found.append(f"{counted(done.unlisted, 'image is', 'images are')} in no list: left out")
     return [plain(each) for each in found]
 
 
@@ -65,18 +69,14 @@ def warnings(done: Imported) -> list[str]:
     found = []
     if done.assumed:
         found.append(
-            f"{_count(done.assumed, 'label')} of images with an EXIF orientation may have been drawn on the upright "
+            f"{counted(done.assumed, 'label')} of images with an EXIF orientation may have been drawn on the upright "
             "image or on the stored pixels, and no size shows which: upright is assumed; pass --labels-stored if they "
             "were drawn on the stored pixels"
         )
     if done.shapeless:
-        have = "objects have" if done.shapeless != 1 else "object has"
-        found.append(f"{done.shapeless} {have} no segmentation and became background: boxes say nothing about pixels")
+        have = counted(done.shapeless, "object has", "objects have")
+        found.append(f"{have} no segmentation and became background: boxes say nothing about pixels")
     return found
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def card(done: Imported, source: Path, command: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.cells import cell_len
@@ -15,9 +14,9 @@ from rich.text import Text
 from losspool.segmentation.base import UserError, plain
 from losspool.segmentation.data.check import Findings, check_dataset
 from losspool.segmentation.data.faults import report_lines
-from losspool.segmentation.data.files import FileDataset
+from losspool.segmentation.data.files import FileDataset, existing_folder
+from losspool.segmentation.data.hints import known_splits, layout_hint
 from losspool.segmentation.data.images import Reading
-from losspool.segmentation.data.import_data import source_layout
 from losspool.segmentation.data.protocol import IGNORE
 from losspool.segmentation.data.registry import open_dataset, splits_of
 from losspool.segmentation.data.traps import notes_and_warnings, overlaps
@@ -31,8 +30,8 @@ def report_check(name: str, root: Path | None, split: str | None = None) -> bool
 
     A folder alone may stand in the place of the name: it is a dataset of the kind ``folder``.
     """
-    if root is None and os.path.isdir(name):
-        name, root = "folder", Path(name)
+    if root is None and (os.path.exists(name) or os.sep in name):
+        name, root = "folder", existing_folder(Path(name), "the root of the data")
     output, sound = Console(highlight=False, emoji=False), True
     checked: list[Findings] = []
     said: set[str] = set()
@@ -40,7 +39,7 @@ def report_check(name: str, root: Path | None, split: str | None = None) -> bool
     def show(text: str) -> None:
         output.print(plain(text), markup=False, soft_wrap=True)
 
-    splits = [split] if split else _splits(name, root)
+    splits = [split] if split else known_splits(name, root)
     reading = _training_reading(name, root)
     for each in splits:
         try:
@@ -67,10 +66,13 @@ def report_check(name: str, root: Path | None, split: str | None = None) -> bool
         show(summary + ("" if findings.labelled else ", no labels"))
         output.print()
         sound &= not findings.faults
-    if not checked and name == "folder" and root is not None and (hint := _import_hint(root)):
+    if not checked and name == "folder" and root is not None and (hint := layout_hint(root)):
         show(f"note: {root} {hint}")
     for warning in overlaps(checked):
         show(f"warning: {warning}")
+    if sound and root is not None and "train" in splits:
+        kind = [] if name == "folder" else ["--name", name]
+        show(f"next: {shlex.join(['losspool', 'plan', str(root), *kind])}")
     return sound
 
 
@@ -81,24 +83,6 @@ def _training_reading(name: str, root: Path | None) -> Reading | None:
     except UserError:  # reported when the split is checked
         return None
     return train.reading if isinstance(train, FileDataset) and isinstance(train.reading.intensity, tuple) else None
-
-
-def _splits(name: str, root: Path | None) -> Sequence[str]:
-    """The splits; where there are none, the error says how to get them."""
-    try:
-        return splits_of(name, root)
-    except UserError as error:
-        hint = _import_hint(root) if name == "folder" and root is not None and os.path.isdir(root) else ""
-        raise UserError(f"{error}; it {hint}" if hint else str(error)) from None
-
-
-def _import_hint(root: Path) -> str:
-    """The layout that a folder has instead of ours, and the command that takes it; empty if it has none."""
-    try:
-        command = shlex.join(["losspool", "data", "import", str(root), "DEST"])
-        return f"has the layout {source_layout(root)}, which this takes: {command}"
-    except UserError:
-        return ""
 
 
 def class_table(findings: Findings, width: int) -> Table:

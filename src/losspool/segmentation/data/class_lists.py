@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ FILES = ("classes.yaml", "class_dict.csv", "label_colors.txt", "classes.txt")
 """Files in a source that name its classes."""
 INFERRED = "the values in the labels"
 _VOID = ("void", "ignore", "ignored", "unlabelled", "unlabeled", "unknown")
+_ID_HEADERS = ("id", "index", "label", "value", "class_id")
+_LARGEST_ID = 65535
 _MOST_INFERRED = 64
 _NOISE = 0.01  # with a tolerance, rarer values are not classes of their own
 _MANY_RARE = 8  # values
@@ -87,11 +89,14 @@ def read_class_list(path: Path) -> ClassList:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: the list of classes cannot be read ({error})") from None
     rows = _rows(path, text)
-    classes = [SourceClass(name, place, color) for place, (name, color) in enumerate(rows) if name.lower() not in _VOID]
+    numbered = any(row.id is not None for row in rows)
+    every = [SourceClass(row.name, place if row.id is None else row.id, row.color) for place, row in enumerate(rows)]
+    void = [each for each in every if each.name.lower() in _VOID]
+    classes = [each for each in every if each not in void]
     _check(path, classes)
-    void = tuple(color for name, color in rows if name.lower() in _VOID and color)
-    void_ids = tuple(place for place, (name, _) in enumerate(rows) if name.lower() in _VOID)
-    return ClassList(tuple(classes), void_ids, void, path.name, any(each.color for each in classes))
+    by_color = not numbered and any(each.color for each in classes)
+    colors = tuple(each.color for each in void if each.color)
+    return ClassList(tuple(classes), tuple(each.id for each in void), colors, path.name, by_color)
 
 
 def _from_yaml(path: Path) -> ClassList:
@@ -103,30 +108,48 @@ def _from_yaml(path: Path) -> ClassList:
     return ClassList(classes, void_ids, void_colors, path.name, groups=found.groups, intensity=found.intensity)
 
 
-def _rows(path: Path, text: str) -> list[tuple[str, Color | None]]:
+class _Row(NamedTuple):
+    """A line of a class list."""
+
+    name: str
+    color: Color | None
+    id: int | None
+
+
+def _rows(path: Path, text: str) -> list[_Row]:
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     if path.suffix.lower() != ".csv":
         return [_named(path, line.split(), number) for number, line in enumerate(lines, 1)]
-    rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
-    if rows and not any(cell.isdigit() for cell in rows[0]):
-        rows = rows[1:]  # the header: name,r,g,b
-    return [_named(path, row, number) for number, row in enumerate(rows, 2)]
+    delimiter = max(",;\t", key=lines[0].count) if lines else ","
+    rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter)]
+    first, id_at = 1, None
+    if rows and not any(cell.isdigit() for cell in rows[0]):  # the header: name,r,g,b
+        header = [cell.lower() for cell in rows.pop(0)]
+        first, id_at = 2, next((header.index(name) for name in _ID_HEADERS if name in header), None)
+    return [_named(path, row, number, id_at) for number, row in enumerate(rows, first)]
 
 
-def _named(path: Path, cells: Sequence[str], number: int) -> tuple[str, Color | None]:
+def _named(path: Path, cells: Sequence[str], number: int, id_at: int | None = None) -> _Row:
+    """A line with a name, perhaps an id (in its column, or in front), and perhaps three colours."""
     numbers = [int(cell) for cell in cells if cell.isdigit()]
-    name = " ".join(cell for cell in cells if not cell.isdigit())
-    if not name or len(numbers) not in (0, 3) or max(numbers, default=0) > 255:
+    if id_at is None and len(numbers) in (1, 4) and cells[0].isdigit():
+        id_at = 0
+    own = int(cells[id_at]) if id_at is not None and id_at < len(cells) and cells[id_at].isdigit() else None
+    rest = [cell for place, cell in enumerate(cells) if place != id_at]
+    colors = [int(cell) for cell in rest if cell.isdigit()]
+    name = " ".join(cell for cell in rest if not cell.isdigit())
+    if not name or len(colors) not in (0, 3) or max(colors, default=0) > 255 or (own or 0) > _LARGEST_ID:
         raise UserError(
-            f"{path}: line {number} must name a class, with three colours from 0 to 255 or none, got {list(cells)}"
+            f"{path}: line {number} must name a class, with three colours from 0 to 255 or none, and an id in front or "
+            f"none, got {list(cells)}"
         )
-    return name, (numbers[0], numbers[1], numbers[2]) if numbers else None
+    return _Row(name, (colors[0], colors[1], colors[2]) if colors else None, own)
 
 
 def _check(where: Path, classes: Sequence[SourceClass]) -> None:
     if not 0 < len(classes) <= MOST_CLASSES:
         raise UserError(f"{where}: there must be 1 to {MOST_CLASSES} classes, got {len(classes)}")
-    for what in ("name", "color"):
+    for what in ("name", "color", "id"):
         counts = Counter(value for each in classes if (value := getattr(each, what)) is not None)
         twice = [value for value, count in counts.items() if count > 1]
         if twice:

@@ -77,6 +77,16 @@ def _has_shape(entry: dict[str, Any]) -> bool:
     return found is not None and found not in ([], [[]])
 
 
+def damaged_json(source: Path) -> UserError | None:
+    """The first JSON file below a folder that cannot be read."""
+    for path in sorted(source.rglob("*.json"))[:_MOST_FILES]:
+        try:
+            read_json(path)
+        except UserError as error:
+            return error
+    return None
+
+
 def _content(path: Path) -> dict[str, Any] | None:
     try:
         content = read_json(path)

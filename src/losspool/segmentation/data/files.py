@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -17,6 +18,12 @@ from losspool.segmentation.data.images import SUFFIXES, Reading, read_image, unr
 from losspool.segmentation.data.intensity import found_intensity
 from losspool.segmentation.data.labels import LabelDecoder
 from losspool.segmentation.data.protocol import ClassInfo, Pixels
+
+_UNREAD = (
+    *(".gif", ".npy", ".npz", ".mat", ".h5", ".nii", ".nii.gz", ".dcm", ".heic", ".heif", ".avif", ".jp2", ".exr"),
+    *(".ppm", ".pgm", ".pbm", ".tga", ".psd", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw"),
+)
+"""Formats of pictures and arrays that are not read."""
 
 
 class Decoder(Protocol):
@@ -122,7 +129,7 @@ def subfolders(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
-def walk(folder: Path) -> Iterator[Path]:
+def walk(folder: Path, suffixes: tuple[str, ...] = SUFFIXES) -> Iterator[Path]:
     """Yield every image file below ``folder`` in path order. Follows linked folders, skips hidden ones."""
     seen: set[str] = set()
     for here, folders, files in os.walk(folder, followlinks=True, onerror=_not_readable):
@@ -133,8 +140,17 @@ def walk(folder: Path) -> Iterator[Path]:
         seen.add(real)
         for name in sorted(files):
             path = Path(here, name)
-            if path.suffix.lower() in SUFFIXES and not name.startswith(".") and path.is_file():
+            if name.lower().endswith(suffixes) and not name.startswith(".") and path.is_file():
                 yield path
+
+
+def unread_files(folder: Path) -> str:
+    """Say which pictures below a folder are of formats that are not read; empty if there are none."""
+    found = Counter(path.suffix.lower() for path in walk(folder, _UNREAD))
+    if not found:
+        return ""
+    listed = ", ".join(f"{count} × {suffix}" for suffix, count in found.most_common())
+    return f"files of other formats are not read ({listed}): convert them to one of {', '.join(SUFFIXES)}"
 
 
 def _not_readable(error: OSError) -> None:

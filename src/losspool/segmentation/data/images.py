@@ -86,6 +86,10 @@ def _undecodable(path: Path, error: Exception) -> UserError:
     return BrokenFileError(path, f"the image cannot be decoded ({error})")
 
 
+class UnknownRangeError(BrokenFileError):
+    """An image of more than 8 bits where nothing says which of its values are black and white."""
+
+
 Intensity = Literal["auto", "full"] | tuple[float, float]
 
 
@@ -143,11 +147,11 @@ def _grey_levels(image: Image.Image, path: Path, intensity: Intensity) -> Pixels
         share = (np.asarray(image).astype(np.float32) - low) / (high - low)
         return (np.nan_to_num(share).clip(0, 1) * 255).round().astype(np.uint8)
     if image.mode in ("I", "F"):
-        raise BrokenFileError(
+        raise UnknownRangeError(
             path, f"Pillow mode {image.mode!r} has no fixed range; name the range as data.intensity=[low, high]"
         )
     if intensity == "auto":
-        raise BrokenFileError(
+        raise UnknownRangeError(
             path, "a 16-bit image among others of 8 bits; set data.intensity=full, or to its range [low, high]"
         )
     return (np.asarray(image).astype(np.uint32) // 257).astype(np.uint8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from losspool.segmentation.base import BrokenFileError, UserError, in_threads, track, writing
 from losspool.segmentation.data.class_lists import ClassList, SourceClass, find_class_list, infer_classes, tally
-from losspool.segmentation.data.coco import find_coco
+from losspool.segmentation.data.coco import CocoImage, damaged_json, find_coco
 from losspool.segmentation.data.convert import Converter, Item, Unknown, drawn_on_stored, label_values
 from losspool.segmentation.data.files import existing_folder
 from losspool.segmentation.data.groups import Groups
@@ -66,23 +68,26 @@ class Imported:
 def import_data(source: Path, dest: Path, options: Options) -> Imported:
     """Write ``images``, ``labels`` and ``classes.yaml`` to a new folder."""
     existing_folder(source, "the source")
+    if not 0 <= options.tolerance < math.inf:
+        raise UserError(f"--tolerance must be a distance of at least 0, got {options.tolerance:g}")
     _check_target(source, dest)
     found = _found(source, options)
     items, classes = found.items, found.classes
-    labelled = {_key(item): item for item in items if item.label is not None}
+    keyed = {_key(item): item for item in items}
+    labelled = {key: item for key, item in keyed.items() if item.label is not None}
     if classes is None:
         classes = infer_classes(_tallied(list(labelled.values())), options.tolerance, source)
     if options.splitting.group is not None:
         classes = replace(classes, groups=Groups(options.splitting.pattern))
-    splits = divide({key: item.split for key, item in labelled.items()}, options.splitting, source, classes.groups)
-    tests = [item for item in items if item.label is None and item.split == "test"]  # published without labels
-    kept = [*((labelled[key], split) for key, split in splits.items()), *((item, "test") for item in tests)]
+    others = [key for key in keyed if key not in labelled]
+    names = {key: item.split for key, item in labelled.items()}
+    splits = divide(names, options.splitting, source, classes.groups, others)
+    splits |= {key: "test" for key in others if keyed[key].split == "test"}  # published without labels
+    kept = [(keyed[key], split) for key, split in splits.items()]
     if classes.intensity is None:
         classes = replace(classes, intensity=found_intensity([item.image for item, _ in kept]))
-    done = Imported(
-        found.layout, classes, shapeless=found.shapeless, unlabelled=len(items) - len(labelled) - len(tests)
-    )
-    done.unlisted = len(labelled) - len(splits)
+    done = Imported(found.layout, classes, shapeless=found.shapeless)
+    done.unlabelled, done.unlisted = (sum(key not in splits for key in some) for some in (others, labelled))
     done.faults = [BrokenFileError(path, "this label has no image") for path in found.orphans]
     with _new_folder(dest) as folder:
         _write_items(kept, folder, done, options)
@@ -141,16 +146,31 @@ def _found(source: Path, options: Options) -> _Found:
     coco = None if options.labels else find_coco(source)
     if coco is not None:
         names = ", ".join(path.relative_to(source).as_posix() for path in coco.files)
-        items = [Item(image.path.stem, image.path, image, image.split) for image in coco.images]
+        items = [
+            Item(name, image.path, image, image.split)
+            for name, image in zip(_coco_names(coco.images), coco.images, strict=True)
+        ]
         _check_names(items)
         classes = ClassList(tuple(SourceClass(name, value) for name, value in coco.classes), origin=names)
         return _Found(f"COCO annotations: {names}", items, classes, shapeless=coco.shapeless)
-    layout = find_layout(source, options.images, options.labels)
+    try:
+        layout = find_layout(source, options.images, options.labels)
+    except UserError as error:
+        raise damaged_json(source) or error from None  # annotations, if there is no other layout
     items = [
         Item(pair.name, pair.image.path, pair.label.path if pair.label else None, pair.split) for pair in layout.pairs
     ]
     _check_names(items)
     return _Found(layout.pattern, items, find_class_list(source, options.classes), layout.orphans)
+
+
+def _coco_names(images: Sequence[CocoImage]) -> list[str]:
+    """The files' names, or their paths below the folder around all of them where two have the same name."""
+    stems = Counter((image.split, image.path.stem) for image in images)
+    if not images or max(stems.values()) == 1:
+        return [image.path.stem for image in images]
+    folder = os.path.commonpath([image.path.parent for image in images])
+    return [image.path.relative_to(folder).with_suffix("").as_posix() for image in images]
 
 
 def _key(item: Item) -> str:

@@ -26,12 +26,19 @@ class LabelDecoder:
     """Maps the values or colours of a file to labels. Unknown values raise an error that names the file."""
 
     def __init__(
-        self, values: Mapping[int, int], colors: Mapping[Color, int] | None = None, *, exif: bool = True
+        self,
+        values: Mapping[int, int],
+        colors: Mapping[Color, int] | None = None,
+        *,
+        exif: bool = True,
+        class_file: str = "",
     ) -> None:
         """``values`` and ``colors`` map each allowed value and colour to its label, ``IGNORE`` for void.
 
-        With ``exif``, the EXIF orientation of a label file is applied.
+        With ``exif``, the EXIF orientation of a label file is applied. ``class_file`` is the name of the user's own
+        file that defines the values, for messages.
         """
+        self._class_file = class_file
         self.values, self.colors, self.exif = dict(values), dict(colors or {}), exif
         self.key = repr((sorted(self.values.items()), sorted(self.colors.items()), exif))
         """Identifies the decoding; use it as part of a cache key."""
@@ -52,7 +59,7 @@ class LabelDecoder:
 
     def ignoring_exif(self) -> LabelDecoder:
         """The same without the EXIF orientation of the files."""
-        return LabelDecoder(self.values, self.colors, exif=False)
+        return LabelDecoder(self.values, self.colors, exif=False, class_file=self._class_file)
 
     def _from_values(self, values: NDArray[np.unsignedinteger], path: Path) -> Pixels:
         # For bytes, translate and find take a fifth of NumPy's time. This matters: each crop decodes a whole frame.
@@ -61,7 +68,10 @@ class LabelDecoder:
         )
         unknown = decoded.find(_UNKNOWN)
         if unknown >= 0:
-            raise BrokenFileError(path, f"the label value {values.flat[unknown]} is neither a class id nor void")
+            value = int(values.flat[unknown])
+            advice = f"; write `ignore: 255` in {self._class_file} if it is void, or `id: 255` for its class"
+            hint = advice if value == IGNORE and self._class_file else ""
+            raise BrokenFileError(path, f"the label value {value} is neither a class id nor void{hint}")
         return np.frombuffer(decoded, np.uint8).reshape(values.shape)
 
     def _from_colors(self, values: NDArray[np.unsignedinteger], path: Path) -> Pixels:
@@ -137,7 +147,7 @@ def read_classes(path: Path) -> ClassFile:
     if (color := content.get("ignore_color")) is not None:
         _add(path, "ignore_color", colors, _color(path, "ignore_color", color), IGNORE, names)
     groups, intensity = parse_groups(path, content.get("groups")), _range(path, content.get("intensity"))
-    return ClassFile(infos, LabelDecoder(values, colors), groups, intensity)
+    return ClassFile(infos, LabelDecoder(values, colors, class_file=path.name), groups, intensity)
 
 
 def _range(path: Path, value: Any) -> tuple[float, float] | None:

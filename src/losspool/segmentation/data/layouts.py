@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
-from losspool.segmentation.base import UserError
-from losspool.segmentation.data.files import existing_folder, walk
+from losspool.segmentation.base import UserError, counted
+from losspool.segmentation.data.files import existing_folder, unread_files, walk
 
 _SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
 _SPLITS |= {"test": "test", "testing": "test"}
@@ -24,7 +24,10 @@ _LABEL_ENDING = re.compile(r"_L$|[_-](?i:masks?|labels?|gt|seg|segmentation|anno
 _IMAGE_ENDING = re.compile(r"[_-](?i:leftImg8bit|image|img|im|rgb|sat)$")
 _BY_PRODUCT = re.compile(r"_(gtFine|gtCoarse)_(color|instance(Train)?Ids)$")  # Cityscapes' other files
 
-HINT = "a label's folder is called masks, labels or annotations, or its name ends in _mask, _label, _gt or _L"
+HINT = (
+    "a label's folder is called masks, labels or annotations, or its name ends in _mask, _label, _gt or _L; "
+    "name other folders with --images and --labels"
+)
 
 
 @dataclass(frozen=True)
@@ -85,16 +88,18 @@ def find_layout(source: Path, images: str | None = None, labels: str | None = No
     """
     files = _source_files(existing_folder(source, "the source"), images, labels)
     pictures, masks = ([each for each in files if each.is_label is wanted] for wanted in (False, True))
+    unread = unread_files(source)
     if not masks:
-        raise UserError(f"{source}: no label images found among {len(files)} images; {HINT}")
+        raise UserError(f"{source}: no label images found among {counted(len(files), 'image')}; {unread or HINT}")
     if not pictures:
-        raise UserError(f"{source}: no images found beside {len(masks)} labels; name their folder with --images")
+        advice = unread or "name their folder with --images"
+        raise UserError(f"{source}: no images found beside {counted(len(masks), 'label')}; {advice}")
     found, orphans = _matched(pictures, masks)
     pairs = tuple(SourcePair(each, found.get(each), _name(each, found.get(each))) for each in pictures)
     if not found:
         raise UserError(
             f"{source}: none of {len(pictures)} images such as {pictures[0].relative} has a label of its name, "
-            f"nor any of {len(masks)} labels such as {masks[0].relative} an image; {HINT}"
+            f"nor any of {len(masks)} labels such as {masks[0].relative} an image; {unread or HINT}"
         )
     return Layout(_pattern(pairs), pairs, tuple(each.path for each in orphans))
 
@@ -134,6 +139,11 @@ def _source_files(source: Path, images: str | None, labels: str | None) -> list[
 
 def _below(file: SourceFile, folder: str) -> bool:
     return PurePosixPath(folder) in file.relative.parents
+
+
+def in_label_folder(relative: PurePosixPath) -> bool:
+    """Whether a folder above a file is one of labels, by its name."""
+    return _taken_apart(Path(relative), relative).is_label
 
 
 def _taken_apart(path: Path, relative: PurePosixPath) -> SourceFile:

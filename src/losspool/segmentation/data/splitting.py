@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from losspool.segmentation.base import UserError
+from losspool.segmentation.base import UserError, counted
 from losspool.segmentation.data.files import read_list
 from losspool.segmentation.data.groups import Groups
 from losspool.segmentation.data.images import SUFFIXES
@@ -41,24 +41,31 @@ class Splitting:
 
 
 def divide(
-    names: Mapping[str, str | None], how: Splitting, source: Path, groups: Groups | None = None
+    names: Mapping[str, str | None],
+    how: Splitting,
+    source: Path,
+    groups: Groups | None = None,
+    unlabelled: Collection[str] = (),
 ) -> dict[str, str]:
     """The split of each image, given the split that the source has for it. The order of the names does not matter.
 
-    Images of one of the ``groups`` stay together, unless ``how`` says what does.
+    Images of one of the ``groups`` stay together, unless ``how`` says what does. Images that are ``unlabelled`` are in
+    no split, unless a list for testing names them.
     """
-    lists = how.lists or (() if any(names.values()) else _found_lists(names, source))
-    if lists:
-        return _by_lists(names, lists)
-    known = {name: split for name, split in names.items() if split}
+    every = {**names, **dict.fromkeys(unlabelled)}
+    lists = how.lists or (() if any(names.values()) else _found_lists(every, source))
+    own = _by_lists(every, lists, unlabelled) if lists else names
+    known = {name: split for name, split in own.items() if split}
     if how.val and "val" in known.values():
-        raise UserError(f"{source}: the source has its own validation split, so --val has no meaning")
+        raise UserError(f"{source}: the source has its own validation split, so --val has no meaning; leave it out")
     share = DEFAULT_SHARE if how.val is None else how.val
     shares = {"val": 0.0 if "val" in known.values() else share, "test": how.test}
     for name, value in shares.items():
         if not 0 <= value < 1 or sum(shares.values()) >= 1:
             raise UserError(f"--{name} must be a share of the images from 0 to less than 1, in all, got {value:g}")
-    free = [name for name, split in names.items() if split in (None, "train")]
+    free = [name for name, split in own.items() if split in (None, "train")]
+    if not free:
+        return known
     return known | _by_share(free, shares, _group_names(free, names, how, groups or Groups()))
 
 
@@ -70,7 +77,7 @@ def _by_share(names: Sequence[str], shares: Mapping[str, float], group_names: Se
     wanted = {split: share * len(names) for split, share in shares.items() if share}
     if len(groups) <= len(wanted) and wanted:
         raise UserError(
-            f"{len(names)} images in {len(groups)} group{'s' * (len(groups) != 1)} cannot be divided into "
+            f"{counted(len(names), 'image')} in {counted(len(groups), 'group')} cannot be divided into "
             f"{len(wanted) + 1} splits; pass --val 0, or another --group"
         )
     left = sorted(groups, key=lambda each: hashlib.sha256(each.encode(errors="surrogateescape")).digest())
@@ -108,7 +115,7 @@ def _found_lists(names: Mapping[str, str | None], source: Path) -> tuple[Path, .
     return tuple(path for path in paths if any(_named(known, entry) for entry in read_list(path)[:1]))
 
 
-def _by_lists(names: Mapping[str, str | None], lists: Sequence[Path]) -> dict[str, str]:
+def _by_lists(names: Mapping[str, str | None], lists: Sequence[Path], unlabelled: Collection[str]) -> dict[str, str]:
     """The images that are listed; others are left out."""
     known: dict[str, str] = _by_any_name(names)
     found: dict[str, str] = {}
@@ -116,7 +123,7 @@ def _by_lists(names: Mapping[str, str | None], lists: Sequence[Path]) -> dict[st
         split = split_of(path.stem) or path.stem
         for entry in read_list(path):
             name = _named(known, entry)
-            if name is None:
+            if name is None or (name in unlabelled and split != "test"):
                 raise UserError(f"{path}: there is no labelled image {entry!r}")
             if found.setdefault(name, split) != split:
                 raise UserError(f"{path}: {entry!r} is also in the list of {found[name]!r}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from losspool.segmentation.base import UserError, in_threads, percent
+from losspool.segmentation.base import UserError, counted, in_threads, percent
 from losspool.segmentation.data.check import Findings, split_name
 from losspool.segmentation.data.files import FileDataset, Pair
 from losspool.segmentation.data.images import is_cut, is_deep, opened, orientation, raw_mode
@@ -102,20 +102,22 @@ def _of_files(dataset: FileDataset) -> tuple[list[str], list[str]]:
     turned = [header for header in headers if header.turned]
     if turned:
         labels = sum(header.label_turned for header in turned)
-        notes.append(f"{len(turned)} images and {labels} of their labels have an EXIF orientation, which is applied")
+        images = counted(len(turned), "image")
+        notes.append(f"{images} and {counted(labels, 'label')} of these have an EXIF orientation, which is applied")
     if misfits := sum(header.fits_stored for header in turned):
         warnings.append(
-            f"{misfits} labels fit the stored pixels of their image and not the upright ones: set data.exif=ignore, or "
-            "turn them with losspool data import"
+            f"{counted(misfits, 'label fits', 'labels fit')} the stored pixels of the image and not the upright ones: "
+            "set data.exif=ignore, or turn the labels with losspool data import"
         )
     unclear = sum(header.fits_both for header in turned)
     if unclear and all(header.fits_both or header.fits_stored for header in turned if not header.label_turned):
         warnings.append(
-            f"{unclear} of the images with an EXIF orientation have labels that fit the upright image and the stored "
-            "pixels alike: look at some, and set data.exif=ignore if the labels were drawn on the stored pixels"
+            f"{counted(unclear, 'label')} of images with an EXIF orientation may have been drawn on the upright image "
+            "or on the stored pixels, and no size shows which: set data.exif=ignore if it was on the stored pixels"
         )
     if pages := sum(header.pages > 1 for header in headers):
-        warnings.append(f"{pages} images have several pages; only the first is read")
+        have = counted(pages, "image has", "images have")
+        warnings.append(f"{have} several pages; only the first is read")
     return notes, warnings
 
 
@@ -156,7 +158,9 @@ def overlaps(checked: Sequence[Findings]) -> list[str]:
             same = sorted(train.contents.keys() & other.contents.keys(), key=lambda key: other.contents[key])
             if same:
                 examples = ", ".join(f"{train.contents[key]} = {other.contents[key]}" for key in same[:_EXAMPLES])
+                are = f"{other.split} is" if len(same) == 1 else f"{other.split} are"
+                score = "scores" if len(same) == 1 else "score"
                 found.append(
-                    f"{len(same)} images of {other.split} are in {train.split} too and score too well: {examples}"
+                    f"{counted(len(same), 'image')} of {are} in {train.split} too and {score} too well: {examples}"
                 )
     return found

@@ -57,6 +57,8 @@ def read_weights(path: str | Path) -> State:
     data-parallel training adds.
     """
     path = Path(os.path.expanduser(path))  # pathlib's expanduser raises for an unknown user
+    if not path.suffix and not os.path.exists(path):
+        raise UserError(f"{path}: the run or weights file does not exist")
     if path.suffix not in SUFFIXES:
         raise UserError(f"{path}: a weights file must end in {', '.join(SUFFIXES)}, got {path.suffix!r}")
     if not os.path.isfile(path):  # unlike pathlib's, does not raise if the name is too long

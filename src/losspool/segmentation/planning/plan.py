@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from losspool.segmentation.base import UserError, percent, plain, replacing
+from losspool.segmentation.base import UserError, counted, percent, plain, replacing
 from losspool.segmentation.config import DataConfig, load_config
 from losspool.segmentation.data import (
     ClassIndex,
@@ -20,8 +20,10 @@ from losspool.segmentation.data import (
     FileDataset,
     WarnOnce,
     class_index,
+    existing_folder,
     index_warnings,
-    splits_of,
+    known_splits,
+    with_hint,
 )
 from losspool.segmentation.models import UNET, pretrained_weights
 from losspool.segmentation.planning.cost import bytes_per_pixel, device_memory, seconds_per_step
@@ -33,6 +35,7 @@ _LAPS = 50  # how often each part of each image is seen
 _STEPS = (200, 40_000)
 _BATCH = (2, 8)
 _MEMORY_USED = 0.5  # the rest is for gradients, the optimizer, the loader and what the allocator does not give back
+_NO_SPLIT = "null"
 _TIME_USED = 0.8  # the rest is for reading, validation and checkpoints
 
 
@@ -63,7 +66,8 @@ class PlanOptions:
     """What the user may say about a plan."""
 
     train: str = "train"
-    val: str = "val"
+    val: str | None = None
+    """``null`` for none. By default ``val``, or none if the training split is the only one."""
     weights: Path | None = None
     scratch: bool = False
     minutes: float | None = None
@@ -123,11 +127,19 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
     """``losspool plan``: write the recipe and print its reasons."""
     if out.exists():
         raise UserError(f"{out}: the file exists; name another one with --out")
-    known = splits_of(name, root)
-    for option, split in (("--train", options.train), ("--val", options.val)):
-        if split not in known:
-            raise UserError(f"{root}: there is no split {split!r}; name one of {', '.join(known)} with {option}")
-    data = DataConfig(name=name, root=os.path.abspath(root), train=options.train, val=options.val)
+    existing_folder(out.parent, "the folder of --out")
+    for option, number in (("--minutes", options.minutes), ("--memory", options.memory)):
+        if number is not None and not number > 0:
+            raise UserError(f"{option} must be greater than 0, got {number:g}")
+    known = known_splits(name, root)
+    val = options.val or ("val" if set(known) - {options.train} else _NO_SPLIT)
+    for option, split in (("--train", options.train), ("--val", val)):
+        if split not in known and (option, split) != ("--val", _NO_SPLIT):
+            none = f", or {_NO_SPLIT} for none" if option == "--val" else ""
+            raise UserError(f"{root}: there is no split {split!r}; name one of {', '.join(known)} with {option}{none}")
+    data = DataConfig(name=name, root=os.path.abspath(root), train=options.train, val=None if val == _NO_SPLIT else val)
+    if name == "folder" and not (root / "classes.yaml").exists():
+        raise with_hint(UserError(f"{root}: there is no classes.yaml"), name, root)
     plan = make_plan(data, out, options)
     with replacing(out) as partial:
         partial.write_text(as_yaml(plan.header, plan.settings), encoding="utf-8")
@@ -172,11 +184,13 @@ def make_plan(data: DataConfig, out: Path, options: PlanOptions) -> Plan:
     ]
     minutes = steps.value * seconds / _TIME_USED / 60
     header = (
-        f"Planned for {facts.images} images of {facts.width}×{facts.height} with {len(facts.classes)} classes.",
+        f"Planned for {counted(facts.images, 'image')} of {facts.width}×{facts.height} with "
+        f"{counted(len(facts.classes), 'class', 'classes')}.",
         "",
         f"  losspool train {out}",
         "",
-        f"Duration: about {max(minutes, 1):.0f} minutes on this machine ({device.name}): a step took {seconds:.2g} s.",
+        f"Duration: about {counted(max(round(minutes), 1), 'minute')} on this machine ({device.name}): "
+        f"a step took {seconds:.2g} s.",
         f"Thickness in pixels: {', '.join(f'{name} {thick:.3g}' for name, thick in facts.thicknesses)}.",
     )
     return Plan(tuple(settings), header, tuple(index_warnings(dataset, index)))
@@ -229,7 +243,7 @@ def _steps(
 ) -> Setting:
     crops = facts.images * max(facts.height * facts.width * zoom**2 / (crop[0] * crop[1]), 1.0)
     steps = int(min(max(_LAPS * crops / batch, _STEPS[0]), _STEPS[1]))
-    reason = f"about {steps * batch / crops:.0f} times every part of {facts.images} images"
+    reason = f"about {steps * batch / crops:.0f} times every part of {counted(facts.images, 'image')}"
     if minutes is not None and steps * seconds > minutes * 60 * _TIME_USED:
         steps = max(int(minutes * 60 * _TIME_USED / seconds), 1)
         reason = f"what fits into {minutes:g} minutes; without a limit, {_LAPS} times every part of each image"
@@ -243,7 +257,8 @@ def _why_lmp(facts: Facts) -> str:
 
 def _data_settings(data: DataConfig, dataset: Dataset) -> list[Setting]:
     found = [Setting("data.name", data.name), Setting("data.root", data.root)]
-    found += [Setting("data.train", data.train), Setting("data.val", data.val)]
+    without = "" if data.val else "no validation: the last checkpoint is the result"
+    found += [Setting("data.train", data.train), Setting("data.val", data.val, without)]
     if isinstance(dataset, FileDataset) and isinstance(dataset.reading.intensity, tuple):
         found.append(Setting("data.intensity", dataset.reading.intensity, "the range of the values in the images"))
     return found

@@ -6,20 +6,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os.path import exists, isdir  # unlike pathlib's, they return False for an invalid path
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
-from losspool.segmentation.base import UserError
+from losspool.segmentation.base import BrokenFileError, UserError, counted, say
 from losspool.segmentation.data import (
     SUFFIXES,
     Dataset,
     FileDataset,
     Pixels,
     Reading,
+    UnknownRangeError,
     images_below,
+    in_label_folder,
     read_image,
     read_pair,
+    unread_files,
 )
 
 
@@ -46,12 +49,26 @@ def sources_of_files(path: Path, out: Path, reading: Reading) -> list[Source]:
         found = images_below(path)
         if root in folder.parents:
             found = {name: each for name, each in found.items() if folder not in (root / name).parents}
+        unread = unread_files(path)
+        found = _without_labels(found, unread)
         if not found:
-            raise UserError(f"{path}: no images found ({', '.join(SUFFIXES)})")
+            raise UserError(f"{path}: no images found ({', '.join(SUFFIXES)}){'; ' * bool(unread)}{unread}")
+        if unread:
+            say(f"skipped: {unread}")
         return [Source(name, partial(_read_file, each, reading), each) for name, each in found.items()]
     if not exists(path):
         raise UserError(f"{path}: there is no such image or folder")
     return [Source(path.stem, partial(_read_file, path, reading), path)]
+
+
+def _without_labels(found: dict[str, Path], unread: str) -> dict[str, Path]:
+    """Leave out what lies in folders of labels, if there are other images, or some that are not read."""
+    images = {name: path for name, path in found.items() if not in_label_folder(PurePosixPath(name))}
+    if not images and not unread:
+        return found
+    if len(images) < len(found):
+        say(f"skipped: {counted(len(found) - len(images), 'file')} in folders of labels")
+    return images
 
 
 def sources_of_split(dataset: Dataset, names: Sequence[str], labelled: bool) -> list[Source]:
@@ -89,7 +106,11 @@ def _source_at(dataset: Dataset, index: int, labelled: bool) -> Source:
 
 
 def _read_file(path: Path, reading: Reading) -> tuple[Image.Image, None]:
-    return read_image(path, reading), None
+    try:
+        return read_image(path, reading), None
+    except UnknownRangeError:
+        problem = "the image has more than 8 bits, those that the run was trained on have 8; convert it to 8 bits"
+        raise BrokenFileError(path, problem) from None
 
 
 def _read_image_only(dataset: Dataset, index: int) -> tuple[Image.Image, None]:
