@@ -169,6 +169,13 @@ def test_a_bare_one_warns_once():
         max_pool(losses, m=1)
     (warning,) = caught
     assert 'm=1.0 for all pixels, or m="1px"' in str(warning.message)
+    assert warning.filename == __file__
+    calls = (lambda: max_pool(losses, m=1), lambda: cross_entropy(LOGITS, LABELS, m=1), lambda: CrossEntropyLoss(m=1))
+    for call in calls:
+        _validation._warn_of_one_pixel.cache_clear()
+        with pytest.warns(UserWarning, match="one pixel") as caught:
+            call()
+        assert (caught[0].filename, caught[0].lineno) == (__file__, call.__code__.co_firstlineno)
 
 
 class TestBinary:
@@ -227,6 +234,8 @@ class TestBinary:
         ("call", "error", "message"),
         [
             (lambda x, t: (x, t * 255), ValueError, r"between 0 and 1, got .*; leave void pixels out with mask"),
+            (lambda x, t: (x, 255 * (t > 0.5)), ValueError, r"got 255\.0; pass a mask of 0 and 255 as target / 255"),
+            (lambda x, t: (x, (t > 0.5) + 255 * (t < 0.1)), ValueError, r"got 255\.0; leave void pixels out with mask"),
             (lambda x, t: (x, t[:, 0]), ValueError, r"\(2, 3, 4, 5\) of the input, got \(2, 4, 5\); for class indices"),
             (lambda x, t: (x, t, [1.0, 2.0, 3.0]), ValueError, r"weight has shape \(3,\), .*weight.view\(-1, 1, 1\)"),
             (lambda x, t: (x, t, -1.0), ValueError, r"weight must not be negative, got -1.0"),
@@ -261,6 +270,11 @@ def test_a_mask_is_broadcast(shape):
             lambda: cross_entropy(LOGITS, FINE),
             ValueError,
             r"got \(2, 8, 10\); for coarse logits use losspool.upsampled",
+        ),
+        (
+            lambda: cross_entropy(LOGITS, LABELS[:, ::2, ::2]),
+            ValueError,
+            r"the logits are larger: reduce them with F.interpolate\(input, target.shape\[-2:\], mode='bilinear'\)",
         ),
         (lambda: cross_entropy(LOGITS.movedim(1, -1), LABELS), ValueError, r"input.movedim\(-1, 1\)"),
         (lambda: cross_entropy(LOGITS[:, :1], LABELS + 1), ValueError, "one logit per pixel use losspool.binary_cross"),

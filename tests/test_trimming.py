@@ -58,6 +58,7 @@ def test_equal_losses_stay_together():
         max_pool(losses, trim=share, stats=stats)
         assert (stats.valid.item(), stats.trimmed.item()) == (kept, 10 - kept), share
     assert max_pool(torch.ones(1, 50), trim=0.9).item() == pytest.approx(1.0)
+    assert torch.equal(max_pool(losses, trim="30%"), max_pool(losses, trim=0.3))
 
 
 def batch(dtype=torch.float32):

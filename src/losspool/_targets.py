@@ -102,6 +102,8 @@ def check_target_shape(input: Tensor, target: Tensor) -> None:
         hint = "; the classes must be the second axis: input.movedim(-1, 1)"
     elif len(got) == 3 == len(indices) and got[0] == indices[0]:
         hint = "; for coarse logits use losspool.upsampled_cross_entropy"
+        if any(logits > labels for logits, labels in zip(indices[1:], got[1:], strict=True)):
+            hint = "; the logits are larger: reduce them with F.interpolate(input, target.shape[-2:], mode='bilinear')"
     else:
         hint = ""
     raise ValueError(f"target must have shape {indices} for an input of shape {tuple(input.shape)}, got {got}{hint}")
@@ -178,7 +180,7 @@ def read_binary_target(input: Tensor, target: Tensor, mask: Tensor | None) -> tu
     else:
         outside = ~((values >= 0) & (values <= 1))  # NaN too
         if bool(outside.any()):
-            raise ValueError(
-                f"target must be between 0 and 1, got {float(values[outside][0])!r}; leave void pixels out with mask"
-            )
+            only_255 = bool(((values == 0) | (values == 255)).all())
+            hint = "pass a mask of 0 and 255 as target / 255" if only_255 else "leave void pixels out with mask"
+            raise ValueError(f"target must be between 0 and 1, got {float(values[outside][0])!r}; {hint}")
     return target.to(torch.float64 if input.dtype == torch.float64 else torch.float32), sound

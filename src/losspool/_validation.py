@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import numbers
 import re
 import warnings
@@ -92,16 +93,26 @@ def _warn_of_one_pixel() -> None:
     warnings.warn(
         'm=1 is one pixel: the weight may concentrate on a single one. Pass m=1.0 for all pixels, or m="1px" '
         "if one pixel is what you mean.",
-        stacklevel=3,
+        stacklevel=_levels_to_caller(),
     )
 
 
+def _levels_to_caller() -> int:
+    """The ``stacklevel`` of a warning in the function that calls this, so that it names the user's own line."""
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("losspool", "torch"):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def check_trim(trim: Any) -> float:
-    if not is_number(trim):
-        raise TypeError(f"trim must be a number in [0, 1), got {trim!r} of type {type(trim).__name__}")
-    if not 0 <= trim < 1:
+    value: Any = parse_units(trim) if isinstance(trim, str) and "%" in trim else trim
+    if not is_number(value):
+        got = f"{trim!r} of type {type(trim).__name__}"
+        raise TypeError(f"trim must be a number in [0, 1) or a text such as '5%', got {got}")
+    if not 0 <= value < 1:
         raise ValueError(f"trim is a share of the pixels and must be in [0, 1), got {trim!r}")
-    return float(trim)
+    return float(value)
 
 
 def check_reduction(reduction: Any) -> None:

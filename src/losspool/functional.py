@@ -25,7 +25,7 @@ def cross_entropy(
     m: float | str = 0.25,
     scope: Scope = "image",
     group: dist.ProcessGroup | None = None,
-    trim: float = 0.0,
+    trim: float | str = 0.0,
     stats: PoolingStats | None = None,
 ) -> Tensor:
     r"""Cross-entropy, pooled over pixels with the weights that maximise it.
@@ -67,7 +67,7 @@ def cross_entropy(
             processes take the same step as one process with the full batch; without a process
             group it equals ``"batch"``.
         group: process group for ``scope="global"`` (default: the default group).
-        trim: share in [0, 1) of each pool's largest losses that is left out, as if void: a guard
+        trim: share in [0, 1), or such as "5%", of each pool's largest losses that is left out, as if void: a guard
             against label noise. With k = ⌊trim·n⌋, the losses above the (k+1)-th largest are
             trimmed, so that equal losses stay together; m and n then count the rest.
         stats: filled in with α, τ, counts, weights and the arg-max prediction.
@@ -100,7 +100,7 @@ def upsampled_cross_entropy(
     m: float | str = 0.25,
     scope: Scope = "image",
     group: dist.ProcessGroup | None = None,
-    trim: float = 0.0,
+    trim: float | str = 0.0,
     stats: PoolingStats | None = None,
     align_corners: bool = False,
 ) -> Tensor:
@@ -152,7 +152,7 @@ def binary_cross_entropy_with_logits(
     m: float | str = 0.25,
     scope: Scope = "image",
     group: dist.ProcessGroup | None = None,
-    trim: float = 0.0,
+    trim: float | str = 0.0,
     stats: PoolingStats | None = None,
 ) -> Tensor:
     r"""Binary cross-entropy, pooled over pixels and labels with the weights that maximise it.
@@ -200,7 +200,7 @@ def max_pool(
     m: float | str = 0.25,
     scope: Scope = "image",
     group: dist.ProcessGroup | None = None,
-    trim: float = 0.0,
+    trim: float | str = 0.0,
     stats: PoolingStats | None = None,
 ) -> Tensor:
     r"""Pool any per-pixel loss with the weights that maximise it.
@@ -238,7 +238,7 @@ def pooling_weights(
     m: float | str = 0.25,
     scope: Scope = "image",
     group: dist.ProcessGroup | None = None,
-    trim: float = 0.0,
+    trim: float | str = 0.0,
 ) -> Tensor:
     r"""Return the optimal weight w* of every pixel, detached, in the shape of ``losses``.
 

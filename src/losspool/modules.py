@@ -19,7 +19,7 @@ from losspool.stats import PoolingStats
 class _Pooling(nn.Module):
     # Modules that an earlier version pickled have neither.
     reduction: Reduction = "mean"
-    trim: float = 0.0
+    trim: float | str = 0.0
 
     _own: tuple[str, ...] = ()
     """The arguments that not all functions take."""
@@ -31,7 +31,7 @@ class _Pooling(nn.Module):
         m: float | str,
         scope: Scope,
         group: dist.ProcessGroup | None,
-        trim: float,
+        trim: float | str,
     ) -> None:
         super().__init__()
         check.check_pooling(p, m, scope, reduction, trim)
@@ -100,7 +100,7 @@ class CrossEntropyLoss(_Pooling):
         m: float | str = 0.25,
         scope: Scope = "image",
         group: dist.ProcessGroup | None = None,
-        trim: float = 0.0,
+        trim: float | str = 0.0,
     ) -> None:
         super().__init__(reduction, p, m, scope, group, trim)
         check.check_ignore_index(ignore_index)
@@ -147,7 +147,7 @@ class UpsampledCrossEntropyLoss(CrossEntropyLoss):
         m: float | str = 0.25,
         scope: Scope = "image",
         group: dist.ProcessGroup | None = None,
-        trim: float = 0.0,
+        trim: float | str = 0.0,
         align_corners: bool = False,
     ) -> None:
         super().__init__(
@@ -207,7 +207,7 @@ class BCEWithLogitsLoss(_Pooling):
         m: float | str = 0.25,
         scope: Scope = "image",
         group: dist.ProcessGroup | None = None,
-        trim: float = 0.0,
+        trim: float | str = 0.0,
     ) -> None:
         super().__init__(reduction, p, m, scope, group, trim)
         for name, value in (("weight", weight), ("pos_weight", pos_weight)):
@@ -242,7 +242,7 @@ class LossMaxPooling(_Pooling):
         m: float | str = 0.25,
         scope: Scope = "image",
         group: dist.ProcessGroup | None = None,
-        trim: float = 0.0,
+        trim: float | str = 0.0,
     ) -> None:
         super().__init__(reduction, p, m, scope, group, trim)
 
