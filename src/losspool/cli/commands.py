@@ -182,7 +182,7 @@ def plan(
     minutes: Annotated[
         float | None, typer.Option(help="Time to train for, on this machine (default: no limit).")
     ] = None,
-    memory: Annotated[float | None, typer.Option(help="Memory to use, in GB (default: what the device has).")] = None,
+    memory: Annotated[float | None, typer.Option(help="Memory to use, in GB (default: what is free).")] = None,
 ) -> None:
     """Propose a recipe for a dataset, with reasons, from its class index."""
     from losspool.segmentation.planning import PlanOptions, write_plan

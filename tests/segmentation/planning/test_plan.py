@@ -8,7 +8,7 @@ from losspool.segmentation.config import DataConfig, load_config
 from losspool.segmentation.data import build_index, open_dataset
 from losspool.segmentation.models import build_model
 from losspool.segmentation.planning import PlanOptions, make_plan, thickness
-from losspool.segmentation.planning.cost import bytes_per_pixel
+from losspool.segmentation.planning.cost import bytes_per_pixel, device_memory
 from losspool.segmentation.planning.plan import _CPU, _GPU, Facts, _batch, _crop, _scale, _steps, _zoom
 from raw_downloads import DOWNLOADS, grey_layout, mask_layout
 from small_data import noise, save, write_classes
@@ -81,6 +81,12 @@ def test_the_batch_fits_the_memory():
     assert _batch((64, 64), 1700, 16e9, _CPU).value == 8
     with pytest.raises(Exception, match=r"0\.1 GB of memory are too little for 2 crops of 320×320: these need 0\.7 GB"):
         _batch((320, 320), 1700, 0.1e9, _CPU)
+
+
+def test_the_memory_of_a_gpu_is_what_is_free(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (3_000_000_000, 24_000_000_000))
+    assert device_memory() == 3e9
 
 
 def test_steps_grow_with_the_images_and_shrink_with_the_time():
@@ -167,6 +173,7 @@ def test_mistakes_are_one_sentence(tmp_path, command, monkeypatch):
             "--out",
             "x.yaml",
         ): "data: there is no split 'tset'; name one of train, val with --val, or null for none",
+        ("data", "--out", "no/x.yaml"): "no: the folder of --out does not exist",
         ("data", "--minutes", "-3", "--out", "x.yaml"): "--minutes must be greater than 0, got -3",
         ("data", "--memory", "0", "--out", "x.yaml"): "--memory must be greater than 0, got 0",
         ("data", "--weights", "no.pth", "--out", "x.yaml"): "no.pth: no such weights file; download https://",

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from losspool.segmentation.base import UserError
+from losspool.segmentation.base import UserError, counted
 from losspool.segmentation.data.files import read_list
 from losspool.segmentation.data.groups import Groups
 from losspool.segmentation.data.images import SUFFIXES
@@ -77,7 +77,7 @@ def _by_share(names: Sequence[str], shares: Mapping[str, float], group_names: Se
     wanted = {split: share * len(names) for split, share in shares.items() if share}
     if len(groups) <= len(wanted) and wanted:
         raise UserError(
-            f"{len(names)} images in {len(groups)} group{'s' * (len(groups) != 1)} cannot be divided into "
+            f"{counted(len(names), 'image')} in {counted(len(groups), 'group')} cannot be divided into "
             f"{len(wanted) + 1} splits; pass --val 0, or another --group"
         )
     left = sorted(groups, key=lambda each: hashlib.sha256(each.encode(errors="surrogateescape")).digest())

@@ -16,9 +16,9 @@ _ROUNDS = 3
 
 
 def device_memory() -> float:
-    """Bytes that training may use: those of the GPU, or those of the machine that are free."""
+    """Bytes that training may use: those of the GPU, or of the machine, that are free."""
     if torch.cuda.is_available():
-        return float(torch.cuda.mem_get_info()[1])
+        return float(torch.cuda.mem_get_info()[0])
     try:
         return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (ValueError, OSError):  # not on this system

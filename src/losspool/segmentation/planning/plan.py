@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from losspool.segmentation.base import UserError, percent, plain, replacing
+from losspool.segmentation.base import UserError, counted, percent, plain, replacing
 from losspool.segmentation.config import DataConfig, load_config
 from losspool.segmentation.data import (
     ClassIndex,
@@ -20,6 +20,7 @@ from losspool.segmentation.data import (
     FileDataset,
     WarnOnce,
     class_index,
+    existing_folder,
     index_warnings,
     known_splits,
     with_hint,
@@ -126,6 +127,7 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
     """``losspool plan``: write the recipe and print its reasons."""
     if out.exists():
         raise UserError(f"{out}: the file exists; name another one with --out")
+    existing_folder(out.parent, "the folder of --out")
     for option, number in (("--minutes", options.minutes), ("--memory", options.memory)):
         if number is not None and not number > 0:
             raise UserError(f"{option} must be greater than 0, got {number:g}")
@@ -182,11 +184,13 @@ def make_plan(data: DataConfig, out: Path, options: PlanOptions) -> Plan:
     ]
     minutes = steps.value * seconds / _TIME_USED / 60
     header = (
-        f"Planned for {facts.images} images of {facts.width}×{facts.height} with {len(facts.classes)} classes.",
+        f"Planned for {counted(facts.images, 'image')} of {facts.width}×{facts.height} with "
+        f"{counted(len(facts.classes), 'class', 'classes')}.",
         "",
         f"  losspool train {out}",
         "",
-        f"Duration: about {max(minutes, 1):.0f} minutes on this machine ({device.name}): a step took {seconds:.2g} s.",
+        f"Duration: about {counted(max(round(minutes), 1), 'minute')} on this machine ({device.name}): "
+        f"a step took {seconds:.2g} s.",
         f"Thickness in pixels: {', '.join(f'{name} {thick:.3g}' for name, thick in facts.thicknesses)}.",
     )
     return Plan(tuple(settings), header, tuple(index_warnings(dataset, index)))
@@ -239,7 +243,7 @@ def _steps(
 ) -> Setting:
     crops = facts.images * max(facts.height * facts.width * zoom**2 / (crop[0] * crop[1]), 1.0)
     steps = int(min(max(_LAPS * crops / batch, _STEPS[0]), _STEPS[1]))
-    reason = f"about {steps * batch / crops:.0f} times every part of {facts.images} images"
+    reason = f"about {steps * batch / crops:.0f} times every part of {counted(facts.images, 'image')}"
     if minutes is not None and steps * seconds > minutes * 60 * _TIME_USED:
         steps = max(int(minutes * 60 * _TIME_USED / seconds), 1)
         reason = f"what fits into {minutes:g} minutes; without a limit, {_LAPS} times every part of each image"
