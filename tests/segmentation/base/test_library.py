@@ -65,7 +65,7 @@ def test_a_folder_does_not(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["camvit", "", "x" * 5000, "a\0b", "camvid\n"])
 def test_an_unknown_name_gets_the_list(name):
     with pytest.raises(
-        UserError, match=r"there is no recipe .* or one of .*camvid, cityscapes, streets-demo, streets, voc"
+        UserError, match=r"there is no recipe .* or one of .*camvid, cityscapes, peanut, streets-demo, streets, voc"
     ) as caught:
         load_config(name)
     assert "\n" not in str(caught.value)
