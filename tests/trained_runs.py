@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import nn
 
 from losspool.segmentation.config.recipes import dump_config
@@ -16,6 +17,8 @@ from small_data import write_folder
 
 DEEPLAB = ModelConfig("deeplabv2_mobilenetv2", output_stride=16)
 TINY = ModelConfig("tiny_model.build")
+MODEL = ("--model", "tiny_model.build")
+"""What a command needs to open a run of it."""
 
 
 def small_config(root: Path, **changes) -> Config:
@@ -86,3 +89,14 @@ def random_image(height: int, width: int, seed: int = 0) -> np.ndarray:
     random = np.random.default_rng(seed)
     coarse = random.integers(0, 256, (height // 4 + 2, width // 4 + 2, 3))
     return np.kron(coarse, np.ones((4, 4, 1)))[:height, :width].astype(np.uint8)
+
+
+def picture(path: Path) -> Image.Image:
+    with Image.open(path) as image:
+        image.load()
+        return image
+
+
+def written(folder: Path) -> set[str]:
+    """The files below a folder."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}

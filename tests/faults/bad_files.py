@@ -32,7 +32,7 @@ def damaged(files):
 
 
 def png(width, height, rows, depth=8, color=0, interlace=0, palette=None, more=()):
-    """A grey PNG, if not told otherwise, that claims a size and holds what it likes.
+    """A grey PNG, unless asked otherwise, that claims a size and holds what it likes.
 
     Its checksums are right, so that what it says is believed. ``more`` are further chunks, by name and content.
     """
@@ -46,7 +46,7 @@ def png(width, height, rows, depth=8, color=0, interlace=0, palette=None, more=(
 
 
 def read_or_refused(read):
-    """What was read, or None where a sentence told the user what to mend. Whatever else is raised, leaves."""
+    """What was read, or None where a sentence says what to mend. Whatever else is raised, leaves."""
     with warnings.catch_warnings():  # Pillow's, of odd files
         warnings.simplefilter("ignore")
         try:

@@ -41,9 +41,9 @@ def check(problem: Problem) -> Errors:
     return _check_losses(problem) if problem.target is None else _check_logits(problem)
 
 
-def _demand(holds: bool, problem: Problem, told: str) -> None:
+def _demand(holds: bool, problem: Problem, reported: str) -> None:
     if not holds:
-        raise DisagreementError(f"{told}\n{problem}")
+        raise DisagreementError(f"{reported}\n{problem}")
 
 
 def _check_losses(problem: Problem) -> Errors:
@@ -246,7 +246,7 @@ def main() -> int:
         problem = make(chosen.seed, chosen.only)
         print(problem, check(problem), sep="\n")
         return 0
-    began = told = time.perf_counter()
+    began = reported = time.perf_counter()
     worst: dict[str, list[float]] = {}
     done = 0
     try:
@@ -259,9 +259,9 @@ def main() -> int:
             near = 3 if problem.p <= 1.01 else 2
             entry[0] += 1
             entry[1], entry[near] = max(entry[1], errors.value), max(entry[near], errors.weight)
-            if time.perf_counter() - told > 5:
-                told = time.perf_counter()
-                print(f"{done:,} of {chosen.problems:,} in {told - began:.0f} s", flush=True)
+            if time.perf_counter() - reported > 5:
+                reported = time.perf_counter()
+                print(f"{done:,} of {chosen.problems:,} in {reported - began:.0f} s", flush=True)
     except DisagreementError as error:
         print(f"seed {chosen.seed}, {error}")
         return 1

@@ -30,7 +30,7 @@ def with_path(folder, part, key, value):
 
 
 @pytest.mark.parametrize(
-    ("part", "key", "told"),
+    ("part", "key", "reported"),
     [
         ("data", "root", "the root of the data"),
         ("data", "train", "no such folder"),
@@ -38,10 +38,10 @@ def with_path(folder, part, key, value):
         ("model", "weights", "no such weights file"),
     ],
 )
-def test_in_a_recipe(tmp_path, command, path, part, key, told):
+def test_in_a_recipe(tmp_path, command, path, part, key, reported):
     path = f"{path}.pth" if key == "weights" else path
     recipe = with_path(tmp_path, part, key, path)
-    assert_mistake(command("train", recipe, "--out", tmp_path / "run"), told)
+    assert_mistake(command("train", recipe, "--out", tmp_path / "run"), reported)
     assert not (tmp_path / "run").exists()
 
 
@@ -49,9 +49,9 @@ def test_as_a_cache(tmp_path, monkeypatch, capsys, path):
     """It costs the cache alone, like any folder that cannot be written."""
     monkeypatch.chdir(tmp_path)
     train(with_path(tmp_path, "data", "cache", path), tmp_path / "run")
-    told = [line for line in capsys.readouterr().err.splitlines() if "cache" in line or "index" in line]
+    reported = [line for line in capsys.readouterr().err.splitlines() if "cache" in line or "index" in line]
     if not path.startswith("~"):  # which may be a folder's name
-        (line,) = told
+        (line,) = reported
         assert "cannot be written" in line
         assert line.endswith("; the index will be built again next time")
 
@@ -68,7 +68,7 @@ def test_in_a_command(tmp_path, command, length):
     path = "a/" * (length // 2) if length > 300 else "a" * length
     run = write_run(tmp_path / "run", small_config(tmp_path / "data")).path
     model = ("--model", "tiny_model.build")
-    for words, told in {
+    for words, reported in {
         ("data", "check", "folder", tmp_path / path): "the root of the data",
         ("data", "check", "folder", tmp_path / "data", "--split", path): "no such folder",
         ("evaluate", run, "--split", path, *model): "no such folder",
@@ -76,4 +76,4 @@ def test_in_a_command(tmp_path, command, length):
         ("predict", run, "--split", path, "--out", tmp_path / "out", *model): "no such folder",
         ("predict", run, "--split", "val", "--out", tmp_path / path, *model): "cannot be written (File name too long)",
     }.items():
-        assert_mistake(command(*words), told)
+        assert_mistake(command(*words), reported)

@@ -53,12 +53,12 @@ def assert_resumes(stopped):
 
 @pytest.mark.parametrize("kind", CHECKPOINTS)
 def test_the_newest_checkpoint(kind, stopped, capsys):
-    damage, told = CHECKPOINTS[kind]
+    damage, reported = CHECKPOINTS[kind]
     path = checkpoint_path(stopped[1] / "checkpoints", 10)
     damage(path)
     assert_resumes(stopped)
     said = capsys.readouterr().err.replace("\n", "")
-    assert f"skipped: {path}: {told}" in said
+    assert f"skipped: {path}: {reported}" in said
     assert "resumed at step 6 of 12" in said  # the best one; 5 is older
 
 
@@ -97,10 +97,10 @@ def test_a_checkpoint_that_no_run_writes(kind, stopped, command):
         except (RuntimeError, TypeError):  # no checksum can be had of it
             content = torch.load(path, weights_only=True)["content"]
             torch.save({"format": 1, "checksum": "0" * 64, "content": CRAFTED[kind](content)}, path)
-    code, _, told = command("train", recipe, "--out", out, "--resume")
+    code, _, reported = command("train", recipe, "--out", out, "--resume")
     assert code == 2
-    assert "Traceback" not in told
-    assert f"error: {folder}" in told.splitlines()[-1]
+    assert "Traceback" not in reported
+    assert f"error: {folder}" in reported.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

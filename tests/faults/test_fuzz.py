@@ -81,13 +81,13 @@ def _a_class_is_favoured(gradient):
 
 
 @pytest.mark.parametrize(
-    ("functions", "wrong", "told"),
+    ("functions", "wrong", "reported"),
     [
         ([PoolLosses], _a_little_is_lost, "the weights over the number of pools"),
         ([_BlockwiseCrossEntropy, _FusedCrossEntropy], _a_class_is_favoured, "that of the weighted pixel losses"),
     ],
 )
-def test_a_gradient_that_is_wrong_is_noticed(monkeypatch, functions, wrong, told):
+def test_a_gradient_that_is_wrong_is_noticed(monkeypatch, functions, wrong, reported):
     for function in functions:
 
         def backward(ctx, *grads, real=function.backward):
@@ -95,5 +95,5 @@ def test_a_gradient_that_is_wrong_is_noticed(monkeypatch, functions, wrong, told
             return (wrong(gradient), *rest)
 
         monkeypatch.setattr(function, "backward", staticmethod(backward))
-    with pytest.raises(DisagreementError, match=f"the gradient is not {told}"):
+    with pytest.raises(DisagreementError, match=f"the gradient is not {reported}"):
         list(fuzz(400, SEED))

@@ -94,8 +94,8 @@ def test_a_run_that_failed_is_taken_where_it_is_asked_for(lab, tmp_path):
 @pytest.mark.parametrize("root", ["/data/camvid", "~/camvid"])
 def test_a_config_with_a_path_of_this_machine(lab, tmp_path, root):
     write_lab_run(lab / "x", lab_config("lmp", 7, data=DataConfig("camvid", root)), previews=False)
-    told = refused(collect.main, lab, "--out", tmp_path / "out")
-    assert f"x/config.yaml: holds a path of this machine, '{root}'" in told
+    reported = refused(collect.main, lab, "--out", tmp_path / "out")
+    assert f"x/config.yaml: holds a path of this machine, '{root}'" in reported
     assert not (tmp_path / "out").exists()
 
 
@@ -107,8 +107,8 @@ def test_a_relative_path_is_fine(tmp_path):
 
 def test_two_runs_of_one_name(lab, tmp_path):
     write_lab_run(tmp_path / "other/lmp-s0", lab_config("lmp", 9), previews=False)
-    told = refused(collect.main, lab, tmp_path / "other", "--out", tmp_path / "out")
-    assert "are runs of the same name" in told
+    reported = refused(collect.main, lab, tmp_path / "other", "--out", tmp_path / "out")
+    assert "are runs of the same name" in reported
 
 
 @pytest.mark.parametrize("name", ["evaluation-test-none-60.json", "metrics.jsonl", "config.yaml", "run.json"])

@@ -21,7 +21,7 @@ def fill(folder, *options, documents=("page.md",)):
     publish.main(list(options), [folder / name for name in documents], folder)
 
 
-def told(folder, *options, documents=("page.md",)):
+def reported(folder, *options, documents=("page.md",)):
     return refused(publish.main, *options, documents=[folder / name for name in documents], folder=folder)
 
 
@@ -36,7 +36,7 @@ def test_a_place_holds_what_its_command_prints(folder, command, monkeypatch):
 
 
 def test_check_tells_of_runs_that_came_and_of_numbers_that_were_changed(folder):
-    assert "page.md: is not what its commands print" in told(folder, "--check")
+    assert "page.md: is not what its commands print" in reported(folder, "--check")
     assert (folder / "page.md").read_text(encoding="utf-8") == TEXT
     fill(folder)
     fill(folder, "--check")
@@ -44,17 +44,17 @@ def test_check_tells_of_runs_that_came_and_of_numbers_that_were_changed(folder):
     (folder / "page.md").write_text(
         page.replace("| lmp | 3 | **", "| lmp | 3 | **9").replace("| lmp | 3 | ", "| lmp | 4 | ")
     )
-    assert "is not what" in told(folder, "--check")
+    assert "is not what" in reported(folder, "--check")
     fill(folder)
     assert (folder / "page.md").read_text(encoding="utf-8") == page
     write_lab_run(folder / "runs/focal", lab_config("focal"), previews=False)
-    assert "is not what" in told(folder, "--check")
+    assert "is not what" in reported(folder, "--check")
 
 
 def test_a_command_that_fails_leaves_every_document_alone(folder):
     wrong = TEXT.replace("table runs", "table nowhere")
     (folder / "wrong.md").write_text(wrong, encoding="utf-8")
-    message = told(folder, documents=("page.md", "wrong.md"))
+    message = reported(folder, documents=("page.md", "wrong.md"))
     assert "losspool lab table nowhere --kind methods --format md: nowhere: there is no such folder" in message
     assert (folder / "page.md").read_text(encoding="utf-8") == TEXT
     assert (folder / "wrong.md").read_text(encoding="utf-8") == wrong
@@ -62,9 +62,9 @@ def test_a_command_that_fails_leaves_every_document_alone(folder):
 
 def test_nothing_but_tables_is_run(folder):
     (folder / "others.md").write_text("<!-- touch made -->\n", encoding="utf-8")
-    assert "has no place to fill" in told(folder, documents=("others.md",))
+    assert "has no place to fill" in reported(folder, documents=("others.md",))
     (folder / "others.md").write_text(TEXT + "<!-- losspool lab report runs -o made -->\n", encoding="utf-8")
-    assert "is not the beginning or end of a place" in told(folder, documents=("others.md",))
+    assert "is not the beginning or end of a place" in reported(folder, documents=("others.md",))
     assert sorted(path.name for path in folder.iterdir()) == ["others.md", "page.md", "runs"]
 
 
@@ -95,14 +95,14 @@ def test_a_mistake_in_a_document_changes_nothing(folder, old, new, words):
     wrong = TEXT.replace(old, new)
     assert wrong != TEXT
     (folder / "page.md").write_text(wrong, encoding="utf-8")
-    assert words in told(folder)
-    assert words in told(folder, "--check")
+    assert words in reported(folder)
+    assert words in reported(folder, "--check")
     assert (folder / "page.md").read_text(encoding="utf-8") == wrong
     assert sorted(path.name for path in folder.iterdir()) == ["page.md", "runs"]
 
 
 def test_a_document_that_is_not_there(folder):
-    assert "none.md: cannot be read" in told(folder, documents=("none.md",))
+    assert "none.md: cannot be read" in reported(folder, documents=("none.md",))
 
 
 def test_the_published_documents_are_current():

@@ -160,7 +160,7 @@ def test_the_papers_numbers_are_of_everything(tmp_path, monkeypatch):
 
 
 def test_a_class_that_these_images_do_not_have(tmp_path):
-    """Everybody gets 0 for it, which is told."""
+    """Everybody gets 0 for it, which is reported."""
     write_lab(tmp_path, evaluated=(60,), previews=False)
 
     def change(entry):

@@ -42,7 +42,7 @@ def test_circles(panels):
         assert [norm(x, y, p) for x, y in points(line)] == pytest.approx([1] * len(line.get_xdata()), abs=1e-12)
         closed_and_all_round(points(line))
     shades = [sum(bytes.fromhex(line.get_color()[1:])) for line in lines]
-    assert shades == sorted(shades)  # and so they are told apart in grey
+    assert shades == sorted(shades)  # and so they are reported apart in grey
 
 
 def test_every_circle_is_named_in_its_colour(panels):

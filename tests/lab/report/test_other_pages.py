@@ -100,8 +100,8 @@ def test_a_run_that_failed_is_named(chromium, tmp_path):
     path.write_text(json.dumps({**json.loads(path.read_text()), "status": "failed", "step": 33}))
     page = write_report(statistics_of(root), tmp_path / "report.html")
     with opened(chromium, page) as found:
-        told = found.page.locator("#scores-notes").inner_text()
-        assert "Failed, and so without a score: lmp (seed 1, after step 33)." in told
+        reported = found.page.locator("#scores-notes").inner_text()
+        assert "Failed, and so without a score: lmp (seed 1, after step 33)." in reported
         assert column(found.page, "scores-table", 2) == ["2", "1"]
         assert (found.requests, found.complaints) == ([], [])
 

@@ -71,6 +71,6 @@ def test_runs_that_failed_are_named(tmp_path, command):
     assert rows(made["methods"])["lmp"]["seeds"] == "2"
     for table in made.values():
         assert "Failed, and so without a score: lmp (seed 2, after step 33)." in table.notes
-    code, _, told = command("lab", "table", tmp_path / "runs")
+    code, _, reported = command("lab", "table", tmp_path / "runs")
     assert code == 0
-    assert "left out, because it failed: lmp (seed 2, after step 33)" in told
+    assert "left out, because it failed: lmp (seed 2, after step 33)" in reported

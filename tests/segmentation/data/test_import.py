@@ -2,8 +2,6 @@
 
 import hashlib
 import re
-from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +10,7 @@ from PIL import Image
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.data import open_dataset, read_pair, splits_of
-from losspool.segmentation.data.class_lists import ClassList, SourceClass, infer_classes, read_class_list
-from losspool.segmentation.data.groups import parse_groups
-from losspool.segmentation.data.labels import read_classes
 from losspool.segmentation.data.layouts import find_layout
-from losspool.segmentation.data.splitting import Splitting, divide
 from raw_downloads import COLORS, DOWNLOADS, SIZE, colour_layout, grey_layout, mask_layout, phone_layout, scene
 from small_data import noise, save
 
@@ -236,193 +230,6 @@ def test_labels_that_fit_both_ways_are_taken_as_the_option_says(tmp_path, comman
     label = open_dataset("folder", tmp_path / "data", "train").label(0)
     assert label[-5:].all() == (option == "--labels-stored")
     assert label[:5].all() == (option != "--labels-stored")
-
-
-@pytest.mark.parametrize("low", [1e-5, -0.25, 0.0])
-@pytest.mark.parametrize("high", [1e6, 1234567.0, 2e-5, 3.0])
-def test_a_range_is_read_as_it_was_written(tmp_path, low, high):
-    path = tmp_path / "classes.yaml"
-    path.write_text(ClassList((SourceClass("thing", 0),), intensity=(low, high)).to_yaml())
-    assert read_classes(path).intensity == (low, high)
-
-
-CLASS_LISTS = {
-    "a.csv": "id,name,r,g,b\n0,soil,0,0,0\n7,crop plant,0,128,0\n3,Void,9,9,9\n",
-    "b.csv": "name;r;g;b;id\nsoil;0;0;0;0\ncrop plant;0;128;0;7\nvoid;9;9;9;3\n",
-    "c.csv": "0\tsoil\t0\t0\t0\n7\tcrop plant\t0\t128\t0\n3\tvoid\t9\t9\t9\n",
-    "d.txt": "0 soil 0 0 0\n7 crop plant 0 128 0\n3 void 9 9 9\n",
-    "e.txt": "# ours\n0 soil\n7 crop plant\n3 void\n",
-    "f.txt": "soil\ncrop plant\nvoid\n",
-    "g.csv": "name;r;g;b\nsoil;0;0;0\ncrop plant;0;128;0\nvoid;9;9;9\n",
-}
-
-
-@pytest.mark.parametrize("name", CLASS_LISTS)
-def test_lists_of_classes_with_ids_colours_or_names_alone(tmp_path, name):
-    (tmp_path / name).write_text(CLASS_LISTS[name])
-    found = read_class_list(tmp_path / name)
-    numbered, colored = name[0] in "abcde", name[0] in "abcdg"
-    assert [(each.name, each.id) for each in found.classes] == [("soil", 0), ("crop plant", 7 if numbered else 1)]
-    assert [each.color for each in found.classes] == ([(0, 0, 0), (0, 128, 0)] if colored else [None, None])
-    assert found.void_ids == ((3,) if numbered else (2,))
-    assert found.void_colors == (((9, 9, 9),) if colored else ())
-    assert found.by_color == (colored and not numbered)
-
-
-@pytest.mark.parametrize("line", ["1 2 a", "300 soil 300 0 0", "70000 soil", "1 2 3 4"])
-def test_a_line_of_a_class_list_that_means_nothing(tmp_path, line):
-    (tmp_path / "classes.txt").write_text(f"0 a\n{line}\n")
-    with pytest.raises(UserError, match=r"classes\.txt: line 2 must name a class, with three colours from 0 to 255 or"):
-        read_class_list(tmp_path / "classes.txt")
-
-
-def blurred_masks(root, colours, jpeg):
-    """Masks of a circle, compressed or antialiased."""
-    rows, columns = np.mgrid[:64, :80]
-    for number in range(6):
-        inside = (rows - 30) ** 2 + (columns - 20 - 5 * number) ** 2 < (8 + number) ** 2
-        values = np.array(colours, np.uint8)[inside.astype(int)]
-        if jpeg:
-            save(root / f"masks/{number}.jpg", values, quality=80)
-        else:
-            picture = Image.fromarray(values).resize((160, 128), Image.Resampling.BILINEAR)
-            save(root / f"masks/{number}.png", picture.resize((80, 64), Image.Resampling.BILINEAR))
-        save(root / f"images/{number}.png", noise(64, 80, seed=number))
-    return root
-
-
-@pytest.mark.parametrize(
-    ("colours", "jpeg", "tolerance"),
-    [((0, 255), True, 128), ((0, 255), False, 128), (((0, 0, 0), (120, 0, 120)), False, 85)],
-)
-def test_blurred_masks_are_refused_with_the_tolerance_that_mends_them(tmp_path, command, colours, jpeg, tolerance):
-    source = blurred_masks(tmp_path / "raw", colours, jpeg)
-    code, _, error = command("data", "import", source, tmp_path / "data")
-    assert code == 2
-    assert "different values, which look like compression or antialiasing; " in error
-    assert f"pass --tolerance {tolerance} for" in error
-    code, output, _ = command("data", "import", source, tmp_path / "data", "--tolerance", tolerance)
-    assert code == 0
-    assert "classes: background, foreground" in output
-    assert "of no class" not in output
-
-
-@pytest.mark.parametrize(
-    "values", [range(20), [*range(20), 255], [0, 7, 8, 11, 12, 13, 17, 19, 20, 21, 33], range(0, 70, 10)]
-)
-def test_rare_classes_are_not_taken_for_noise(values):
-    counts = Counter(dict.fromkeys(values, 1)) + Counter({0: 100_000})
-    assert len(infer_classes(counts, 0.0, Path("raw")).classes) == len([value for value in values if value != 255])
-
-
-def test_rare_colours_of_a_palette_are_not_taken_for_noise():
-    """CamVid's kind of palette: multiples of 64."""
-    colors = [(64 * red, 64 * green, 64 * blue) for red in range(3) for green in range(3) for blue in range(3)]
-    counts = Counter(dict.fromkeys(colors, 1)) + Counter(dict.fromkeys(colors[:3], 100_000))
-    assert len(infer_classes(counts, 0.0, Path("raw")).classes) == 27
-
-
-NAMES = {f"field{group}_{number}": None for group in range(6) for number in range(5)}
-
-
-def counts(splits):
-    return {split: list(splits.values()).count(split) for split in sorted(set(splits.values()))}
-
-
-def test_a_split_by_share_depends_on_the_names_alone(tmp_path):
-    found = divide(NAMES, Splitting(0.2, 0.1), tmp_path)
-    assert counts(found) == {"test": 3, "train": 21, "val": 6}
-    assert divide(dict(reversed(NAMES.items())), Splitting(0.2, 0.1), tmp_path) == found
-    assert counts(divide(NAMES, Splitting(0.0), tmp_path)) == {"train": 30}
-
-
-def test_groups_stay_together(tmp_path):
-    found = divide(NAMES, Splitting(0.2, group=r"(\w+)_\d+"), tmp_path)
-    assert counts(found) == {"train": 25, "val": 5}
-    for group in range(6):
-        assert len({split for name, split in found.items() if name.startswith(f"field{group}_")}) == 1
-
-
-GROUPS = {
-    "pattern": (r"groups: '(\w+)_\d+'", ()),
-    "list": ("groups: {a: ['field0_*', 'field1_*'], b: ['field2_*', 'field3_*']}", ()),
-    "option": ("groups: video", ("--group", r"(\w+)_\d+")),
-}
-
-
-@pytest.mark.parametrize("kind", GROUPS)
-def test_groups_and_range_of_the_source_are_kept(tmp_path, command, kind):
-    """They also stay together in the splits, and an option has precedence."""
-    text, options = GROUPS[kind]
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw/classes.yaml").write_text(f"classes: [soil, weed]\nintensity: [1.0e-5, 2.5]\n{text}\n")
-    for number in range(12):
-        save(tmp_path / f"raw/images/field{number // 3}_{number}.png", noise(4, 5, seed=number))
-        save(tmp_path / f"raw/masks/field{number // 3}_{number}.png", np.zeros((4, 5)))
-    assert command("data", "import", tmp_path / "raw", tmp_path / "data", *options)[0] == 0
-    found = read_classes(tmp_path / "data/classes.yaml")
-    assert found.intensity == (1e-5, 2.5)
-    expected = parse_groups(tmp_path, options[-1]) if options else read_classes(tmp_path / "raw/classes.yaml").groups
-    assert found.groups == expected
-    train, val = (set(found.groups.of(open_dataset("folder", tmp_path / "data", s).names)) for s in ("train", "val"))
-    assert not train & val
-
-
-def test_groups_are_of_names_without_the_split(tmp_path):
-    """So one that begins with a split does not join all its images."""
-    names = {f"train/{patient}_{n}": "train" for patient in "abc" for n in range(3)}
-    found = divide(names, Splitting(0.3, group=r"^(\w+)_\d+"), tmp_path)
-    assert counts(found) == {"train": 6, "val": 3}
-    assert len({name[:7] for name, split in found.items() if split == "val"}) == 1
-
-
-def test_a_split_by_lists(tmp_path, command):
-    source = mask_layout(tmp_path / "raw")
-    (source / "train.txt").write_text("\n".join(map(str, range(5))))
-    (source / "val.txt").write_text("images/7.jpg\nimages/8.jpg\n")
-    code, output, _ = command("data", "import", source, tmp_path / "data")
-    assert code == 0
-    assert "note: 8 images are in no list: left out" in output
-    assert open_dataset("folder", tmp_path / "data", "val").names == ["7", "8"]
-    assert len(open_dataset("folder", tmp_path / "data", "train")) == 5
-
-
-def test_lists_without_a_validation_split_give_one_up_to_it(tmp_path):
-    """The options that divide are obeyed, or refused: never ignored."""
-    (tmp_path / "train.txt").write_text("\n".join(list(NAMES)[:20]))
-    (tmp_path / "test.txt").write_text("\n".join(list(NAMES)[20:]))
-    found = divide(NAMES, Splitting(0.25, group=r"(\w+)_\d+"), tmp_path)
-    assert counts(found) == {"test": 10, "train": 15, "val": 5}
-    assert len({name[:6] for name, split in found.items() if split == "val"}) == 1
-    (tmp_path / "val.txt").write_text("\n".join(list(NAMES)[20:22]))
-    (tmp_path / "test.txt").unlink()
-    assert counts(divide(NAMES, Splitting(), tmp_path)) == {"train": 20, "val": 2}
-    with pytest.raises(UserError, match="has its own validation split, so --val has no meaning"):
-        divide(NAMES, Splitting(0.3), tmp_path)
-
-
-def test_a_list_for_testing_may_name_images_without_labels(tmp_path, command):
-    source = mask_layout(tmp_path / "raw")
-    for number in (3, 4, 5):
-        (source / f"masks/{number}.png").unlink()
-    (source / "train.txt").write_text("0\n1\n2\n")
-    (source / "val.txt").write_text("6\n7\n")
-    (source / "test.txt").write_text("3\n4\n")
-    code, output, _ = command("data", "import", source, tmp_path / "data")
-    assert code == 0
-    assert open_dataset("folder", tmp_path / "data", "test").names == ["3", "4"]
-    assert "note: 1 image has no label: left out" in output
-    (source / "val.txt").write_text("5\n")
-    code, _, error = command("data", "import", source, tmp_path / "again")
-    assert code == 2
-    assert "val.txt: there is no labelled image '5'" in error
-
-
-def test_own_splits_stay_and_val_is_taken_from_train(tmp_path):
-    names = {f"train/{n}": "train" for n in range(10)} | {f"test/{n}": "test" for n in range(4)}
-    assert counts(divide(names, Splitting(), tmp_path)) == {"test": 4, "train": 8, "val": 2}
-    with pytest.raises(UserError, match="has its own validation split, so --val has no meaning"):
-        divide({**names, "val/1": "val"}, Splitting(0.3), tmp_path)
 
 
 def test_a_broken_file_is_reported_and_the_rest_imported(tmp_path, command):

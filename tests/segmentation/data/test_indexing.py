@@ -184,8 +184,8 @@ def test_a_full_disk_costs_the_cache_alone(root, tmp_path, monkeypatch, capsys):
         patch.setattr(Path, "write_bytes", full)
         index = class_index(opened(root), tmp_path / "cache")
     same(index, build_index(opened(root)))
-    told = " ".join(capsys.readouterr().err.split())
-    assert ".safetensors: cannot be written (No space left on device); the index will be built again" in told
+    reported = " ".join(capsys.readouterr().err.split())
+    assert ".safetensors: cannot be written (No space left on device); the index will be built again" in reported
     assert not list((tmp_path / "cache").iterdir())
 
 

@@ -128,7 +128,7 @@ def test_an_own_models_weights(own, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "reported"),
     [
         ("no_such_package_anywhere.build", "cannot be imported .*No module named 'no_such_package_anywhere'"),
         ("own_broken_for_test.build", "cannot be imported .*no_such_package_anywhere"),
@@ -142,8 +142,8 @@ def test_an_own_models_weights(own, tmp_path):
     ],
 )
 @pytest.mark.usefixtures("own")
-def test_import_paths_that_lead_nowhere(path, told):
-    with pytest.raises(UserError, match=told):
+def test_import_paths_that_lead_nowhere(path, reported):
+    with pytest.raises(UserError, match=reported):
         build_model(path, 3)
 
 
@@ -155,7 +155,7 @@ def test_forgotten_parameters_are_noticed(own):
 
 
 @pytest.mark.parametrize(
-    ("logits", "told"),
+    ("logits", "reported"),
     [
         ({"out": torch.zeros(2, 5, 4, 4)}, "got dict"),
         (torch.zeros(2, 4, 4, 4), r"got \(2, 4, 4, 4\)"),
@@ -164,14 +164,14 @@ def test_forgotten_parameters_are_noticed(own):
         (torch.zeros(2, 5, 9, 4), r"got \(2, 5, 9, 4\) for \(2, 3, 8, 8\)"),
     ],
 )
-def test_wrong_logits_of_an_own_model_are_named(own, logits, told):
+def test_wrong_logits_of_an_own_model_are_named(own, logits, reported):
     model = build_model(f"{own}.build", 5)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=reported):
         model.check_logits(logits, torch.zeros(2, 3, 8, 8))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         ({"name": "deeplabv2_resnet110"}, "no model 'deeplabv2_resnet110', did you mean 'deeplabv2_resnet101'"),
         ({"name": "mobilenet"}, "did you mean 'fpn_mobilenetv2'"),
@@ -185,8 +185,8 @@ def test_wrong_logits_of_an_own_model_are_named(own, logits, told):
         ({"batch_norm": "no"}, "batch_norm must be one of frozen, train, sync, got 'no'"),
     ],
 )
-def test_wrong_arguments_are_named(arguments, told):
-    with pytest.raises(UserError, match=told):
+def test_wrong_arguments_are_named(arguments, reported):
+    with pytest.raises(UserError, match=reported):
         build_model(**{"name": "deeplabv2_resnet18", "num_classes": 3, **arguments})
 
 

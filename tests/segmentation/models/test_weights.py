@@ -245,7 +245,7 @@ def small():
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"bn1.bias": None}, "1 missing (bn1.bias)"),
         ({"extra": torch.ones(1)}, "1 unexpected (extra)"),
@@ -258,11 +258,11 @@ def small():
         ),
     ],
 )
-def test_a_mismatch_names_the_keys(small, change, told, tmp_path):
+def test_a_mismatch_names_the_keys(small, change, reported, tmp_path):
     state = {key: value for key, value in (small | change).items() if value is not None}
     with pytest.raises(UserError) as caught:
         build_model("deeplabv2_resnet18", 4, weights=saved(tmp_path / "w.pth", state))
-    assert str(caught.value).endswith(told)
+    assert str(caught.value).endswith(reported)
 
 
 def test_a_longer_mismatch_is_counted(small, tmp_path):

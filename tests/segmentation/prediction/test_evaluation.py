@@ -335,10 +335,10 @@ def test_a_checkpoint_of_another_model(tmp_path, command):
     run = write_run(tmp_path / "run", config).path
     write_run(tmp_path / "other", small_config(tmp_path / "data", model=DEEPLAB))
     (tmp_path / "other/checkpoints/step-0000005.pt").rename(run / "checkpoints/step-0000006.pt")
-    told = (
+    reported = (
         "a checkpoint of another model: it holds deeplabv2_mobilenetv2 with output stride 16, the run uses tiny_model"
     )
-    assert_mistake(command("evaluate", run, "--model", "tiny_model.build"), told)
+    assert_mistake(command("evaluate", run, "--model", "tiny_model.build"), reported)
 
 
 def test_a_checkpoint_whose_weights_are_of_another_model(tmp_path, command):
@@ -351,8 +351,8 @@ def test_a_checkpoint_whose_weights_are_of_another_model(tmp_path, command):
 def test_other_classes_than_the_networks(tmp_path, command):
     classes = [{"name": name, "color": [1, 2, 3]} for name in ("soil", "crop plant", "weed")]
     run = write_run(tmp_path / "run", small_config(tmp_path / "data"), classes=classes).path
-    told = "data/val: its classes are soil, weed, crop plant, the network's are soil, crop plant, weed"
-    assert_mistake(command("evaluate", run, "--model", "tiny_model.build"), told)
+    reported = "data/val: its classes are soil, weed, crop plant, the network's are soil, crop plant, weed"
+    assert_mistake(command("evaluate", run, "--model", "tiny_model.build"), reported)
 
 
 def test_the_commit_is_of_our_own_source(tmp_path, monkeypatch):

@@ -62,9 +62,9 @@ DAMAGES = {
 def test_damage_is_named_and_nothing_runs(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
     path = write_checkpoint(tmp_path, 7, CONTENT)
-    change, told = DAMAGES[kind]
+    change, reported = DAMAGES[kind]
     change(path)
-    with pytest.raises(UserError, match=re.escape(told)) as caught:
+    with pytest.raises(UserError, match=re.escape(reported)) as caught:
         read_checkpoint(path)
     assert str(path) in str(caught.value)
     assert not (tmp_path / "pwned").exists()
@@ -89,8 +89,8 @@ def test_the_next_older_good_one_is_used(tmp_path, capsys):
     checkpoint_path(tmp_path, 15).write_bytes(b"")
     checkpoint_path(tmp_path, 10).write_bytes(b"rubbish")
     assert newest_checkpoint(tmp_path)["step"] == 5
-    told = " ".join(capsys.readouterr().err.split())
-    assert told.count("skipped:") == 2
+    reported = " ".join(capsys.readouterr().err.split())
+    assert reported.count("skipped:") == 2
     assert newest_checkpoint(tmp_path / "nowhere") is None
 
 

@@ -114,10 +114,10 @@ MISTAKES = {
 
 @pytest.mark.parametrize("overrides", MISTAKES, ids=" ".join)
 def test_mistakes_end_in_one_sentence_and_exit_code_2(tmp_path, overrides, command):
-    code, _, told = command("train", write_recipe(tmp_path), *overrides, "--out", tmp_path / "run")
+    code, _, reported = command("train", write_recipe(tmp_path), *overrides, "--out", tmp_path / "run")
     assert code == 2
-    assert MISTAKES[overrides] in told
-    assert told.count("\n") == 1
+    assert MISTAKES[overrides] in reported
+    assert reported.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -125,14 +125,14 @@ def test_a_run_folder_that_exists(tmp_path, command):
     recipe, out = write_recipe(tmp_path), tmp_path / "run"
     train(recipe, out)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    for more, told in {
+    for more, reported in {
         (): "the run exists; pass --resume to resume it, or another folder with --out",
         ("--resume", "train.lr=0.5"): "its train.lr is 0.02, the command says 0.5",
         ("--resume", "model.name=tiny_model.build_plain"): "its model.name is 'tiny_model.build', the command says",
     }.items():
         code, _, error = command("train", recipe, *more, "--out", out)
         assert code == 2
-        assert told in error
+        assert reported in error
         assert error.count("\n") == 1
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     (tmp_path / "other").mkdir()
