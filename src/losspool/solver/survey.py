@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
+from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -26,6 +28,11 @@ def column_blocks(losses: Tensor) -> list[Tensor]:
     rows, size = losses.shape
     step = max(_BLOCK // max(rows, 1), 256)
     return [losses] if size <= step else list(losses.split(step, 1))
+
+
+def column(values: Sequence[float], dtype: torch.dtype) -> Tensor:
+    """Return one number per pool as a tensor (R, 1): several times faster than ``torch.tensor``."""
+    return torch.frombuffer(array("d" if dtype == torch.float64 else "f", values), dtype=dtype).unsqueeze(1)
 
 
 def take_survey(losses: Tensor) -> list[Survey]:

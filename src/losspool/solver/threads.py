@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 # Torch itself does not split operations on fewer numbers.
 _SMALL = 32_768
 # A second thread is worth waking for this many: threads take turns in Python between two operations.
-_PER_THREAD = 1 << 19
+_PER_THREAD = 1 << 18
 
 
 def spread(start: Callable[[], Callable[[Item], Result]], items: Sequence[Item], numbers: int) -> list[Result]:
