@@ -58,8 +58,11 @@ def losses_of(code: str) -> list[float]:
     return [float(loss) for loss in scope["losses"]]
 
 
-def check_page(page: str) -> None:
-    """Pooling is the plain mean at p = ∞, and else weighs hard pixels more, from the first step on."""
+def check_page(page: str) -> tuple[list[float], list[float], list[float]]:
+    """Pooling is the plain mean at p = ∞, and else weighs hard pixels more, from the first step on.
+
+    Return the losses of both steps: of the framework, of losspool at p = ∞, and of losspool by default.
+    """
     code = python_of(page)
     assert before(code) != code, f"{page}.md names nothing that losspool replaces"
     own, pooled = losses_of(before(code)), losses_of(code)
@@ -69,3 +72,4 @@ def check_page(page: str) -> None:
     assert own[0] != own[1], "nothing was trained"
     assert mean == pytest.approx(own, rel=1e-4)
     assert pooled[0] > own[0] * 1.0005  # untrained networks have nearly equal losses
+    return own, mean, pooled
