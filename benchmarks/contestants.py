@@ -147,9 +147,11 @@ def _compiled(loss: Loss) -> Loss:
 
 _FACTORIES: dict[str, Callable[[], Loss]] = {
     "losspool": lambda: ours,
+    "losspool probabilities": lambda: lambda input, target: losspool.cross_entropy(input, target, p=P, m=M),
     "losspool upsampled": lambda: ours_upsampled,
     "losspool compiled": lambda: _compiled(ours),
     "torch": lambda: plain,
+    "torch probabilities": lambda: F.cross_entropy,
     "torch upsampled": lambda: plain_upsampled,
     "torch compiled": lambda: _compiled(plain),
     "sort-based pooling": lambda: sort_based,

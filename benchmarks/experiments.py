@@ -59,6 +59,13 @@ def sizes(effort: Effort, report: Report) -> None:
         _compare_losses(report, alone, name, "losspool", {"torch": bar}, work, ["F.cross_entropy"], repeats)
 
 
+def probabilities(effort: Effort, report: Report) -> None:
+    """Class probabilities as targets."""
+    work, ours = f"{FULL}, class probabilities", "losspool probabilities"
+    bars = {"torch probabilities": 1.2}
+    _compare_losses(report, effort, "probabilities", ours, bars, work, ["F.cross_entropy"])
+
+
 def busy(effort: Effort, report: Report) -> None:
     """Beside a process that keeps a core busy."""
     neighbour = multiprocessing.get_context("spawn").Process(target=_spin, daemon=True)
@@ -140,6 +147,7 @@ def data(effort: Effort, report: Report) -> None:
 EXPERIMENTS: dict[str, Callable[[Effort, Report], None]] = {
     "cross_entropy": cross_entropy,
     "sizes": sizes,
+    "probabilities": probabilities,
     "busy": busy,
     "compiled": compiled,
     "upsampled_550": upsampled_550,

@@ -16,7 +16,10 @@ M = 0.25
 
 
 class Workload(NamedTuple):
-    """The shapes of logits (B, C, h, w) and labels (B, H, W), or (N, C) and (N,)."""
+    """The shapes of logits (B, C, h, w) and labels (B, H, W), or (N, C) and (N,).
+
+    Labels of the shape of the logits are class probabilities.
+    """
 
     logits: tuple[int, ...]
     labels: tuple[int, ...]
@@ -24,6 +27,7 @@ class Workload(NamedTuple):
 
 WORKLOADS = {
     "full": Workload((2, CLASSES, 550, 550), (2, 550, 550)),
+    "probabilities": Workload((2, CLASSES, 550, 550), (2, CLASSES, 550, 550)),
     "upsampled-550": Workload((2, CLASSES, 69, 69), (2, 550, 550)),
     "upsampled-2048": Workload((1, CLASSES, 128, 256), (1, 1024, 2048)),
     # Small and middle sizes, many classes, and no images.
@@ -42,10 +46,12 @@ WORKLOADS = {
 
 
 def make(name: str) -> tuple[Tensor, Tensor]:
-    """Logits that require a gradient, and labels of which a tenth are void."""
+    """Logits that require a gradient, and labels of which a tenth are void, or class probabilities."""
     workload = WORKLOADS[name]
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(workload.logits, generator=generator)
+    if workload.labels == workload.logits:
+        return logits.requires_grad_(), torch.randn(workload.labels, generator=generator).softmax(1)
     labels = torch.randint(workload.logits[1], workload.labels, generator=generator)
     labels[torch.rand(workload.labels, generator=generator) < VOID_SHARE] = VOID
     return logits.requires_grad_(), labels
