@@ -133,14 +133,14 @@ class Statistics:
             return "the validation in training does not count single images; name an evaluation with --scores"
         base = {run.seed: run for run in self.comparison.baseline.runs}
         shared = [run for run in variant.runs if run.seed in base]
-        ours = [self._image_counts(run) for run in shared]
-        theirs = [self._image_counts(base[run.seed]) for run in shared]
+        ours = [self.image_counts(run) for run in shared]
+        theirs = [self.image_counts(base[run.seed]) for run in shared]
         same = (counts.labelled_as(ours[0][0]) for run in (*ours, *theirs) for counts in run)
         if not shared or not all(ours) or not all(theirs) or not all(same):
             return "the baseline has no run of the same seeds with counts of the same images"
         return image_intervals(ours, theirs, CONFIDENCE)
 
-    def _image_counts(self, run: Run) -> list[ImageCounts]:
+    def image_counts(self, run: Run) -> list[ImageCounts]:
         """Counts of the run's checkpoints; empty if one of them has none."""
         summaries = self.comparison.summaries(run)
         counted = all("per_image" in summary for summary in summaries)
@@ -151,7 +151,7 @@ class Statistics:
 
         Empty unless all runs counted single images.
         """
-        counted = {run.seed: self._image_counts(run) for run in variant.runs}
+        counted = {run.seed: self.image_counts(run) for run in variant.runs}
         if not all(counted.values()):
             return {}
         rows = [[_metric_rows(counts) for counts in run] for run in counted.values()]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from losspool.lab.comparison import CONFIDENCE, Comparison, Statistics, Variant, format_setting, settings
 from losspool.lab.tables import paper
+from losspool.lab.tables.gains import gains_table
 from losspool.lab.tables.notes import image_notes, run_notes, score_notes, score_source, verdicts
 from losspool.lab.tables.questions import convergence_table, look_table, tests_table, worst_table
 from losspool.lab.tables.table import Cell, Table, interval, number, percent, points, text
@@ -183,6 +184,10 @@ KINDS = {
     "metrics": Kind(metrics, "their scores are not of single images; name an evaluation with --scores"),
     "confusion": Kind(
         confusion, "their scores have no confusion matrix, or are of some images or classes only; name an evaluation"
+    ),
+    "gains": Kind(
+        gains_table,
+        "there is only the baseline, or the scores are not of single images; name an evaluation with --scores",
     ),
     "tests": Kind(tests_table, "no variant shares two seeds with the baseline"),
     "worst": Kind(worst_table, "there is only the baseline"),
