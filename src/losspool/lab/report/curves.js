@@ -130,6 +130,9 @@
     report.onThemeChange(paint);
   };
 
-  report.runLabel = (data, run) => `${data.variants[run.variant].label}, seed ${run.seed}`;
+  report.runLabel = (data, run) => {
+    const { label, seeds } = data.variants[run.variant];
+    return seeds.length > 1 ? `${label}, seed ${run.seed}` : label;
+  };
   report.smoothed = smoothed;
 })((globalThis.losspoolReport ||= {}));
