@@ -178,13 +178,6 @@ class NoFloat64(TorchDispatchMode):
         return result
 
 
-def test_bad_labels_trip_an_assertion_where_nothing_may_be_looked_at():
-    compiled = torch.compile(CrossEntropyLoss(), fullgraph=True)
-    assert math.isfinite(compiled(LOGITS, LABELS).item())
-    with pytest.raises(RuntimeError, match=r"labels outside \[0, 3\)"):
-        compiled(LOGITS, LABELS + 3)
-
-
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
 def test_every_integer_dtype_serves_as_labels(dtype):
     labels = torch.randint(0, 3, (2, 4, 5))
