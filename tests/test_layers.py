@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -55,7 +56,8 @@ def module_name(path: Path) -> str:
 FILES = {module_name(path): path for path in SOURCE.rglob("*.py")}
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """What a file imports: modules, and names of modules."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -64,7 +66,7 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name}: write the whole name of what is imported"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def imported_modules(path: Path) -> set[str]:
