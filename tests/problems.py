@@ -65,11 +65,12 @@ def stacked(n: int) -> Iterator[tuple[list[str], Tensor, float]]:
 
 def matrix(n: int) -> Iterator[tuple[str, Tensor, float]]:
     """Every (name, losses, m in pixels) of size n, to be combined with every p."""
+    made = losses(n)
     for m in pixel_counts(n):
-        for name, values in losses(n).items():
+        for name, values in made.items():
             yield name, values, m
         for offset in (-1, 0, 1):
             positives = math.ceil(m) + offset
             if 0 <= positives <= n:
-                values = torch.where(torch.arange(n) < positives, losses(n)["exponential"], 0.0)
+                values = torch.where(torch.arange(n) < positives, made["exponential"], 0.0)
                 yield f"{positives} positives for m = {m:g}", values, m

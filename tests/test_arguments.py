@@ -1,9 +1,6 @@
 """Bad arguments: one sentence that names what was received. And what counts as good."""
 
 import math
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -178,13 +175,6 @@ class NoFloat64(TorchDispatchMode):
         return result
 
 
-def test_bad_labels_trip_an_assertion_where_nothing_may_be_looked_at():
-    compiled = torch.compile(CrossEntropyLoss(), fullgraph=True)
-    assert math.isfinite(compiled(LOGITS, LABELS).item())
-    with pytest.raises(RuntimeError, match=r"labels outside \[0, 3\)"):
-        compiled(LOGITS, LABELS + 3)
-
-
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
 def test_every_integer_dtype_serves_as_labels(dtype):
     labels = torch.randint(0, 3, (2, 4, 5))
@@ -244,17 +234,3 @@ def test_class_weight_is_a_buffer():
     assert criterion.double().weight.dtype == torch.float64
     assert torch.equal(criterion(LOGITS, LABELS), cross_entropy(LOGITS, LABELS, weight=weight))
     assert "p=1.3, m=0.25" in repr(criterion)
-
-
-def test_the_import_needs_torch_and_nothing_else():
-    """In a second process, with every optional requirement made impossible to import."""
-    code = (
-        "import sys\n"
-        "for name in ('numpy', 'matplotlib', 'PIL', 'yaml', 'pydantic', 'lightning', 'rich', 'typer'):\n"
-        "    sys.modules[name] = None\n"
-        "import losspool, torch\n"
-        "losspool.cross_entropy(torch.zeros(1, 2, 3), torch.zeros(1, 3, dtype=torch.long))\n"
-        "assert not any(name.startswith(('losspool.lab', 'losspool.segmentation')) for name in sys.modules)\n"
-    )
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -3,10 +3,13 @@
 Where the backend is "aot_eager" the graph is what is tested; code is generated for the others' graphs.
 """
 
+import math
+
 import pytest
 import torch
 
-from losspool import CrossEntropyLoss, LossMaxPooling, PoolingStats, UpsampledCrossEntropyLoss
+import problems
+from losspool import CrossEntropyLoss, LossMaxPooling, PoolingStats, UpsampledCrossEntropyLoss, max_pool
 
 WEIGHT = torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0])
 OPTIONS = [
@@ -46,12 +49,34 @@ def test_cross_entropy(options):
     assert_same(criterion, compiled, *batch((2, 5, 40, 30)))
 
 
-def test_dynamic_shapes_compile_once():
+def test_one_compilation_serves_all_shapes_and_values():
     criterion = CrossEntropyLoss(ignore_index=255, **OPTIONS[0])
     compiled = torch.compile(criterion, fullgraph=True, dynamic=True)
     with torch._dynamo.config.patch(error_on_recompile=True):
         for shape in ((2, 5, 40, 30), (3, 5, 17, 64), (4, 5, 33, 31)):
             assert_same(criterion, compiled, *batch(shape))
+        assert_void_and_not_finite_are_told_apart(criterion, compiled)
+        logits, labels = batch((2, 5, 40, 30))
+        labels[1, 7, 7] = 5
+        with pytest.raises(RuntimeError, match=r"labels outside \[0, 5\)"):
+            compiled(logits, labels)
+
+
+def assert_void_and_not_finite_are_told_apart(criterion, compiled):
+    logits, labels = batch((2, 5, 40, 30))
+    labels[0, 3] = 255
+    with torch.no_grad():
+        logits[0, :, 3] = float("nan")
+    assert_same(criterion, compiled, logits, labels)
+    labels[0, 3] = 1
+    loss = compiled(logits, labels)
+    loss.backward()
+    assert not loss.isfinite()
+    assert not logits.grad.isfinite().all()
+    nothing = compiled(logits, torch.full_like(labels, 255))
+    (gradient,) = torch.autograd.grad(nothing, logits)
+    assert nothing.item() == 0
+    assert (gradient == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -80,25 +105,6 @@ def test_stats():
     assert torch.equal(compiled.saturated, eager.saturated)
 
 
-def test_void_and_not_finite():
-    criterion = CrossEntropyLoss(ignore_index=255)
-    compiled = torch.compile(criterion, fullgraph=True)
-    logits, labels = batch((2, 5, 40, 30))
-    labels[0, 3] = 255
-    with torch.no_grad():
-        logits[0, :, 3] = float("nan")
-    assert_same(criterion, compiled, logits, labels)
-    labels[0, 3] = 1
-    loss = compiled(logits, labels)
-    loss.backward()
-    assert not loss.isfinite()
-    assert not logits.grad.isfinite().all()
-    nothing = compiled(logits, torch.full_like(labels, 255))
-    (gradient,) = torch.autograd.grad(nothing, logits)
-    assert nothing.item() == 0
-    assert (gradient == 0).all()
-
-
 def test_a_class_that_is_ruled_out_of_enlarged_logits():
     criterion = UpsampledCrossEntropyLoss(ignore_index=255)
     compiled = torch.compile(criterion, fullgraph=True, backend="aot_eager")
@@ -122,3 +128,20 @@ def test_any_loss_inside_a_larger_graph():
     got, expected = torch.compile(step, fullgraph=True)(x), step(x)
     assert got.item() == pytest.approx(expected.item(), rel=1e-6)
     torch.testing.assert_close(*(torch.autograd.grad(loss, x)[0] for loss in (got, expected)))
+
+
+@pytest.mark.parametrize(
+    ("p", "m", "backend"), [(1.0, 1, "aot_eager"), (1.3, 0.25, "inductor"), (math.inf, 1.0, "aot_eager")]
+)
+def test_pooling_is_equal_to_the_bit_on_the_whole_matrix(p, m, backend):
+    """Pooling is one operator to the compiler: a few p and m stand for all of them."""
+    compiled = torch.compile(LossMaxPooling(p=p, m=m), fullgraph=True, dynamic=True, backend=backend)
+    for n in problems.SIZES if backend == "aot_eager" else problems.SIZES[1:]:  # a size of 1 is a graph of its own
+        pixels = m if isinstance(m, int) else min(max(m * n, 1.0), float(n))
+        rows = torch.stack([losses for _, losses, count in problems.matrix(n) if count == pixels])
+        eager, graph = (rows.clone().requires_grad_() for _ in range(2))
+        expected, got = max_pool(eager, p=p, m=m), compiled(graph)
+        expected.backward()
+        got.backward()
+        assert torch.equal(expected, got), n
+        assert torch.equal(eager.grad, graph.grad), n

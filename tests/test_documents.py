@@ -4,12 +4,15 @@ import doctest
 import importlib
 import pkgutil
 import re
+import runpy
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import losspool
@@ -33,6 +36,8 @@ def snippets(path: Path, language: str) -> list[str]:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_python_snippets_run(path, tmp_path, monkeypatch):
+    """Compiled as far as the graph: tests/test_compile.py runs the code that is made of it."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     monkeypatch.chdir(tmp_path)
     scope: dict = {}
     for code in snippets(path, "python"):
@@ -105,10 +110,10 @@ def test_the_release_has_one_number():
     assert losspool.__version__ == cited[1] == listed[1]
 
 
-def test_pictures_of_the_documentation_are_current(tmp_path):
+def test_pictures_of_the_documentation_are_current(tmp_path, monkeypatch):
     """Nearly: another version of matplotlib may place a line a little differently."""
-    command = [sys.executable, ROOT / "docs/figures.py", "--out", tmp_path]
-    subprocess.run(command, check=True, capture_output=True)
+    monkeypatch.setattr("sys.argv", ["figures.py", "--out", str(tmp_path)])
+    runpy.run_path(str(ROOT / "docs/figures.py"), run_name="__main__")
     written = sorted(tmp_path.iterdir())
     assert written
     for drawn in written:

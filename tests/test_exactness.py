@@ -141,22 +141,6 @@ def test_agrees_with_a_convex_solver(p, m, kind):
         numpy.testing.assert_allclose(weights.double().numpy() / tau, w.value / tau, atol=5e-3)
 
 
-@pytest.mark.parametrize(("p", "m"), [(1.0, 1), (1.3, 0.25), (math.inf, 1.0)])
-def test_compiled_equals_eager_on_the_whole_matrix(p, m):
-    """Bit for bit. Pooling is one operator to the compiler: a few p and m stand for all of them."""
-    torch.compiler.reset()  # p and m are constants of a graph; shapes are not
-    compiled = torch.compile(LossMaxPooling(p=p, m=m), fullgraph=True, dynamic=True)
-    for n in problems.SIZES:
-        pixels = m if isinstance(m, int) else min(max(m * n, 1.0), float(n))
-        rows = torch.stack([losses for _, losses, count in problems.matrix(n) if count == pixels])
-        eager, graph = (rows.clone().requires_grad_() for _ in range(2))
-        expected, got = max_pool(eager, p=p, m=m), compiled(graph)
-        expected.backward()
-        got.backward()
-        assert torch.equal(expected, got), n
-        assert torch.equal(eager.grad, graph.grad), n
-
-
 @pytest.mark.parametrize("n", range(1, 51))
 def test_every_small_size_agrees_with_the_reference(n):
     losses = torch.rand(n, generator=torch.Generator().manual_seed(n)) + 1e-3

@@ -18,7 +18,7 @@ from losspool.segmentation.runs.checkpoints import checkpoint_path, newest_check
 from losspool.segmentation.runs.run_log import MetricsFile, read_metrics
 from losspool.segmentation.training import setup, validation
 from losspool.segmentation.training.trainer import Trainer
-from real_runs import ENVIRONMENT, description, outcome, until
+from real_runs import ENVIRONMENT, Processes, description, outcome, until
 from runs_for_tests import assert_equal, at_step, checkpoint, metrics, train, write_recipe
 
 STEPS = 12
@@ -243,7 +243,7 @@ def test_a_closed_terminal_is_a_stop(tmp_path, launch):
 
 
 def test_a_terminal_that_goes_away_does_not_end_a_training(recipe, tmp_path):
-    """With a progress bar, which is drawn on a terminal alone."""
+    """With a progress bar, which is drawn on a terminal alone; a fork looked for one before it had this terminal."""
     master, slave = os.openpty()
     words = [sys.executable, "-m", "losspool", "train", recipe, "--out", tmp_path / "run", "train.steps=150"]
     words += ["train.validate_every=150", "train.checkpoint_every=150"]
@@ -279,7 +279,8 @@ sys.stdout = None
 with hard_exit():
     sys.exit(5)
 """
-    assert subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, timeout=180).returncode == 5
+    with Processes() as processes:
+        assert outcome(processes.fork("plain_python", "-c", code))[0] == 5
 
 
 def test_names_that_are_no_text(recipe, tmp_path):

@@ -16,11 +16,12 @@ from trained_runs import DEEPLAB, small_config, write_run
 weight_maps = script("weight_maps")
 
 
-@pytest.fixture
-def runs(tmp_path):
-    config = small_config(tmp_path / "data", model=DEEPLAB)
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    config = small_config(folder / "data", model=DEEPLAB)
     plain = replace(config, method="base", loss=LossConfig("cross_entropy"))
-    return [write_run(tmp_path / each.method, each, steps=(3, 5)) for each in (plain, config)]
+    return [write_run(folder / each.method, each, steps=(3, 5)) for each in (plain, config)]
 
 
 def arguments(runs, out, *checkpoints, names=("000",)):

@@ -21,6 +21,7 @@ from losspool.lab.library import GRIDS
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.recipes import dump_config
 from losspool.segmentation.config.schema import METHODS
+from real_runs import forked_python
 from runs_for_tests import write_recipe
 from trained_runs import assert_mistake
 
@@ -240,7 +241,8 @@ def task(tmp_path, *commands, threads=1):
     return Task("t", commands, tmp_path / "logs" / "t.log", tmp_path, tmp_path / "stop", threads)
 
 
-def test_a_task_ends_at_its_first_failing_command_even_if_its_name_is_no_text(tmp_path):
+def test_a_task_ends_at_its_first_failing_command_even_if_its_name_is_no_text(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.executable", forked_python()["FORKED_PYTHON"])
     outcome = run_task(task(tmp_path, ("evaluate", os.fsdecode(b"no\xffwhere")), ("train", "--help")))
     assert outcome.code == 2
     assert outcome.message.startswith("error: no")

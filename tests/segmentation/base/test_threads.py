@@ -70,4 +70,4 @@ next(in_threads(lambda _: threading.Event().wait(), range(9), watch=watch))
 
 def test_nor_does_the_end_of_the_process_wait_for_it():
     with Processes() as processes:
-        assert outcome(processes.python("-c", HANGS)) == (1, "left\n")
+        assert outcome(processes.fork("plain_python", "-c", HANGS)) == (1, "left\n")

@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from losspool.segmentation.base.errors import BrokenFileError
 from losspool.segmentation.data import indexing as module
 from losspool.segmentation.data.indexing import POSITIONS, build_index, class_index
 from losspool.segmentation.data.registry import open_dataset
+from real_runs import Processes, outcome
 from small_data import label_values, save, write_folder
 
 
@@ -151,8 +150,8 @@ pathlib.Path.write_bytes = torn
 index.class_index(open_dataset("folder", sys.argv[1], "train"), pathlib.Path(sys.argv[2]))
 """
     cache = tmp_path / "cache"
-    result = subprocess.run([sys.executable, "-c", code, str(root), str(cache)], check=False)
-    assert result.returncode == 9
+    with Processes() as processes:
+        assert outcome(processes.fork("plain_python", "-c", code, root, cache)) == (9, "")
     assert not list(cache.glob("*.safetensors"))
     same(class_index(opened(root), cache), build_index(opened(root)))
 

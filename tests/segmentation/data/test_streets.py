@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,6 +14,7 @@ from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config import DataConfig
 from losspool.segmentation.data.protocol import IGNORE, Dataset
 from losspool.segmentation.data.streets import CLASSES, LOOKS, SPLITS, Streets, classes, compose, dataset, scene
+from real_runs import Processes, outcome
 
 SMALL = (64, 96)
 SCENES = 150
@@ -115,8 +114,10 @@ def test_a_second_process_draws_the_same_bytes():
         f"    parts = scene(7, 'train', index, {SMALL})\n"
         "    print(hashlib.sha256(b''.join(part.tobytes() for part in parts)).hexdigest())\n"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == [digest(7, "train", index) for index in range(4)]
+    with Processes() as processes:
+        code, output = outcome(processes.fork("plain_python", "-c", program))
+    assert code == 0, output
+    assert output.split() == [digest(7, "train", index) for index in range(4)]
 
 
 def test_the_scenes_of_this_version():

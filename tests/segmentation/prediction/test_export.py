@@ -38,22 +38,28 @@ def pictures(count, height, width):
     return np.stack([random_image(height, width, seed) for seed in range(count)])
 
 
-def run_program(path, images):
-    with torch.no_grad():
-        return torch.export.load(io.BytesIO(path.read_bytes())).module()(torch.from_numpy(images)).numpy()
+def load_program(path):
+    module = torch.export.load(io.BytesIO(path.read_bytes())).module()
+
+    def run(images):
+        with torch.no_grad():
+            return module(torch.from_numpy(images)).numpy()
+
+    return run
 
 
-def run_onnx(path, images):
+def load_onnx(path):
     session = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed").InferenceSession(str(path))
     (given,) = session.get_inputs()
     assert (given.name, given.type) == ("images", "tensor(uint8)")
-    return session.run(["logits"], {"images": images})[0]
+    return lambda images: session.run(["logits"], {"images": images})[0]
 
 
-RUNNERS = {"onnx": run_onnx, "pt2": run_program}
+LOADERS = {"onnx": load_onnx, "pt2": load_program}
+"""From a file to what runs it on images."""
 
 
-@pytest.mark.parametrize("suffix", RUNNERS)
+@pytest.mark.parametrize("suffix", LOADERS)
 def test_a_file_for_every_size(tmp_path, run, command, suffix):
     pytest.importorskip("onnxscript", reason="onnxscript is not installed")
     path = tmp_path / f"made/model.{suffix}"
@@ -65,23 +71,24 @@ def test_a_file_for_every_size(tmp_path, run, command, suffix):
     assert "uint8 images (B, H, W, 3) to logits (B, 3, H, W)" in output
     assert float(output.split("network: ")[1]) < 1e-3
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    exported = LOADERS[suffix](path)
     for shape in ((1, 64, 96), (3, 37, 51)):
         images = pictures(*shape)
-        found, wanted = RUNNERS[suffix](path, images), expected(run, images, "tiny_model.build")
+        found, wanted = exported(images), expected(run, images, "tiny_model.build")
         assert found.shape == wanted.shape
         assert np.abs(found - wanted).max() < 1e-4
         assert wanted.std() > 1
 
 
-@pytest.mark.parametrize("suffix", RUNNERS)
+@pytest.mark.parametrize("suffix", LOADERS)
 def test_a_file_for_one_size(tmp_path, run, command, suffix):
     pytest.importorskip("onnxscript", reason="onnxscript is not installed")
     path = tmp_path / f"model.{suffix}"
     assert command("export", run.path, path, "--size", "40,56", *TINY)[0] == 0
-    images = pictures(1, 40, 56)
-    assert np.abs(RUNNERS[suffix](path, images) - expected(run, images, "tiny_model.build")).max() < 1e-4
+    images, exported = pictures(1, 40, 56), LOADERS[suffix](path)
+    assert np.abs(exported(images) - expected(run, images, "tiny_model.build")).max() < 1e-4
     with pytest.raises(Exception, match=r"(?i)dimension|shape|guard|size"):
-        RUNNERS[suffix](path, pictures(1, 41, 56))
+        exported(pictures(1, 41, 56))
 
 
 def test_deeplab(tmp_path, command):
@@ -89,9 +96,10 @@ def test_deeplab(tmp_path, command):
     run = write_run(tmp_path / "run", small_config(tmp_path / "data", model=network))
     path = tmp_path / "model.pt2"
     assert command("export", run.path, path)[0] == 0
+    exported = load_program(path)
     for size in ((65, 130), (64, 128)):  # inside a cell, and at the end of one
         images = pictures(2, *size)
-        assert np.abs(run_program(path, images) - expected(run, images, stride=16)).max() < 1e-3
+        assert np.abs(exported(images) - expected(run, images, stride=16)).max() < 1e-3
 
 
 def test_what_a_user_must_know_is_inside(tmp_path, command):

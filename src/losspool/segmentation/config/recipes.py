@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -103,4 +104,9 @@ def _override(text: str) -> tuple[str, Any]:
 
 def _type(schema: Any, field: Any) -> Any:
     """The type of a section's field; None where there is none."""
-    return get_type_hints(schema).get(field) if is_dataclass(schema) else None
+    return _types(schema).get(field)
+
+
+@cache  # evaluating the annotations of a section takes milliseconds, and a config has a hundred fields
+def _types(schema: Any) -> dict[str, Any]:
+    return get_type_hints(schema) if is_dataclass(schema) else {}
