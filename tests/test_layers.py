@@ -157,14 +157,11 @@ def test_documents_import_from_rooms():
 
 
 def test_the_core_needs_torch_and_nothing_else():
-    standard = {"__future__", "collections", "concurrent", "contextlib", "dataclasses", "functools", "inspect"}
-    standard |= {"copy", "itertools", "math", "numbers", "operator", "os", "re"}
-    standard |= {"struct", "threading", "typing", "warnings"}
     for module, path in FILES.items():
         if room(module) in ("", "ops", "kernels", "solver") and module != "losspool.__main__":
-            allowed = standard | {"torch", "losspool"} | ({"triton"} if room(module) == "kernels" else set())
+            ours = {"torch", "losspool", *(["triton"] if room(module) == "kernels" else [])}
             for name in imports(path):
-                assert name.split(".")[0] in allowed, f"{path.name} imports {name}"
+                assert name.split(".")[0] in ours | sys.stdlib_module_names, f"{path.name} imports {name}"
 
 
 def test_the_loss_imports_torch_and_nothing_else():

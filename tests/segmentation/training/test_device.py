@@ -14,6 +14,7 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.accelerators import CPUAccelerator
+from lightning_fabric.plugins.environments import LightningEnvironment
 from lightning_fabric.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -135,7 +136,9 @@ def meta(monkeypatch, events):
         def setup_device(self, device):
             pass
 
-    fabric = Fabric(accelerator=AnyDevice(), strategy=SingleDeviceStrategy(torch.device("meta")))
+    # Named, because Fabric would look for Slurm's commands otherwise, and warn where they are installed.
+    alone = LightningEnvironment()
+    fabric = Fabric(accelerator=AnyDevice(), strategy=SingleDeviceStrategy(torch.device("meta")), plugins=alone)
     monkeypatch.setattr(trainer, "join", lambda *_: fabric)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # there is none for this device
     # Else the network would get new parameters as it moves to this device, of which the optimiser knows nothing.

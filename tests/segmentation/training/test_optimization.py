@@ -7,6 +7,7 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
+from lightning_fabric.plugins.environments import LightningEnvironment
 from torch import nn
 
 from losspool.segmentation.config import TrainConfig, load_config
@@ -94,7 +95,8 @@ def test_a_clipped_step_is_as_long_as_its_limit(recipe, tmp_path):
 
 
 def test_the_norm_in_half_precision_is_that_of_the_gradient_without_its_scale():
-    fabric = Fabric(accelerator="cpu", plugins=MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu")))
+    half = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
+    fabric = Fabric(accelerator="cpu", plugins=[half, LightningEnvironment()])
     layer = nn.Linear(1, 1)
     network, optimizer = fabric.setup(layer, torch.optim.SGD(layer.parameters(), lr=1.0))
     fabric.backward(3 * layer.weight.sum() + 4 * layer.bias.sum())
