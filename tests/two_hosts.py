@@ -8,6 +8,8 @@ from pathlib import Path
 from real_runs import ForkedProcess, Processes, kill
 
 PORT = 29400
+ALIVE_EVERY = 2
+"""Seconds between two signs of life of a torchrun: after three that are missing, its host counts as lost."""
 
 
 def reason_to_skip() -> str | None:
@@ -80,8 +82,9 @@ class TwoHosts:
             f"--local-addr={self.address(host)}",
             f"--max-restarts={restarts}",
             "--monitor-interval=0.2",
+            f"--rdzv-conf=keep_alive_interval={ALIVE_EVERY},keep_alive_max_attempt=3",
         )
-        where = ("on_host", self.names[host], self._hosts, self.disks[host], self.folder, "torch.distributed.run")
+        where = ("on_host", self.names[host], self._hosts, self.disks[host], self.folder, "forked_torchrun")
         command = (*where, *options, "-m", "losspool", "train", *arguments)
         # Without the second, a host that comes back finds no address to meet the other at (pytorch issue 135712).
         return self.processes.fork(*command, GLOO_SOCKET_IFNAME="cable", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
