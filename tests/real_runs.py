@@ -259,6 +259,15 @@ def _name(pid: int) -> str:
         return ""
 
 
+def parent(pid: int) -> int:
+    return _status(pid).parent
+
+
+def has_torch(pid: int) -> bool:
+    """Whether the process has loaded it."""
+    return "/libtorch" in Path(f"/proc/{pid}/maps").read_text()
+
+
 def kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
