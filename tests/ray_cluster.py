@@ -13,6 +13,17 @@ QUICK = {
     "RAY_health_check_failure_threshold": "4",
 }
 """A lost node is noticed after seconds. Ray's own values are for networks."""
+OPTIONS = ["--num-cpus", "1", "--num-gpus", "1", "--node-ip-address", "127.0.0.1", "--block"]
+# What neither the nodes nor the tests need: each is a process that imports Ray for seconds.
+OPTIONS += ["--include-log-monitor", "false"]
+HEAD_OPTIONS = ["--include-dashboard", "false", "--disable-usage-stats", "--no-monitor"]
+# Ray's own ports are fixed, for firewalls. These nodes share a machine, with each other and with other clusters.
+OPTIONS += ["--min-worker-port", "0", "--max-worker-port", "0", "--dashboard-agent-listen-port", "0"]
+
+
+def without_client_server(parameters, head: bool) -> None:
+    """Ray calls this before it starts a node: there is no option for it. The server has the port 10001."""
+    parameters.ray_client_server_port = None
 
 
 class RayCluster:
@@ -63,12 +74,12 @@ class RayCluster:
                 kill(pid)
 
     def _start(self, *options: str, gpu: str, hidden: Path | None = None) -> Process:
-        words = ["-m", "ray.scripts.scripts", "start", *options, "--num-cpus", "1", "--num-gpus", "1", "--block"]
-        words += ["--node-ip-address", "127.0.0.1"]
-        words += ["--include-dashboard", "false", "--disable-usage-stats"] if "--head" in options else []
+        words = ["-m", "ray.scripts.scripts", "start", *options, *OPTIONS]
+        words += HEAD_OPTIONS if "--head" in options else []
         if hidden is not None:
             words = [Path(__file__).parent / "scripts" / "hide_folder.py", hidden, *words]
-        return self._processes.python(*words, CUDA_VISIBLE_DEVICES=gpu, **self._options, **self.environment)
+        environment = {"CUDA_VISIBLE_DEVICES": gpu, "RAY_START_HOOK": f"{__name__}.without_client_server"}
+        return self._processes.python(*words, **environment, **self._options, **self.environment)
 
     def _answers(self) -> bool:
         with socket.socket() as connection:
