@@ -13,6 +13,8 @@ QUICK = {
     "RAY_health_check_failure_threshold": "4",
 }
 """A lost node is noticed after seconds. Ray's own values are for networks."""
+NOT_NICE = {"RAY_worker_niceness": "0"}
+"""Ray's own value is 15: whatever else runs on the machine, such as another test, would hold up the trainings."""
 OPTIONS = ["--num-cpus", "1", "--num-gpus", "1", "--node-ip-address", "127.0.0.1", "--block"]
 # What neither the nodes nor the tests need: each is a process that imports Ray for seconds.
 OPTIONS += ["--include-log-monitor", "false"]
@@ -33,7 +35,7 @@ class RayCluster:
     """
 
     def __init__(self, quick: bool = True, hidden: Path | None = None) -> None:
-        self._options = QUICK if quick else {}
+        self._options = {**NOT_NICE, **(QUICK if quick else {})}
         self._hidden = hidden
 
     def __enter__(self) -> "RayCluster":
@@ -49,7 +51,7 @@ class RayCluster:
                 "--head", "--port", self.address.split(":")[1], "--temp-dir", self._folder.name, gpu="0"
             )
             assert until(self._answers)
-            self.second = self._join(gpu="1", hidden=self._hidden)
+            self.second = self.join(gpu="1", hidden=self._hidden)
         except BaseException:  # the block's end will not be reached
             self.__exit__()
             raise
@@ -59,7 +61,8 @@ class RayCluster:
         self._processes.__exit__(*exception)
         self._folder.cleanup()
 
-    def _join(self, gpu: str, hidden: Path | None = None) -> Process:
+    def join(self, gpu: str, hidden: Path | None = None) -> Process:
+        """Another node, which sees the GPU of this number."""
         node = self._start("--address", self.address, gpu=gpu, hidden=hidden)
         output = ""
         while "Ray runtime started" not in output:

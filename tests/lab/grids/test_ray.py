@@ -6,13 +6,15 @@ import signal
 import pytest
 
 from grid_runs import processes_of, wait_for, write_grid, written
+from ray_cluster import NOT_NICE
 
 
 @pytest.mark.cluster
 def test_ray_is_interrupted_in_good_order(tmp_path, start):
     pytest.importorskip("ray")
     out = tmp_path / "out"
-    runner = start(write_grid(tmp_path, [{"method": "base"}], steps=5000), out, "--executor", "ray")
+    grid = write_grid(tmp_path, [{"method": "base"}], steps=5000)
+    runner = start(grid, out, "--executor", "ray", **NOT_NICE)
     wait_for(lambda: written(out))
     runner.process.send_signal(signal.SIGINT)
     code, _, error = runner.outcome()
