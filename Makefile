@@ -34,7 +34,7 @@ $(LAB): pyproject.toml constraints.txt
 test: $(SETUP)  ## run the tests
 	$(BIN)/python -m pytest -m 'not cluster' --numprocesses 3 --dist worksteal
 
-# By file: the tests of Ray must not run at the same time, and others share what they have trained.
+# By file: tests share what they have trained.
 test-clusters: $(SETUP)  ## run the tests of many processes, two hosts, Ray and Slurm
 	$(BIN)/python -m pytest -m cluster --numprocesses 3 --dist loadfile \
 		$$(grep --recursive --files-with-matches --include='test_*.py' 'pytest.mark.cluster' tests)

@@ -1,17 +1,31 @@
 """A process that has imported torch and the package, and forks for each command that it is sent.
 
 Importing takes a process four seconds, and the tests start some eighty. Run as a script, with the path of a
-socket: it goes to the background once it is ready, and ends with the connection that was made first.
+socket: it goes to the background once it is ready, and ends with the last process that has asked it to stay.
 """
 
+import contextlib
+import fcntl
 import gc
 import json
 import os
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import sys
+
+STAY = b"stay"
+"""What a process sends that needs this one."""
+
+
+@contextlib.contextmanager
+def starting(option: int = 0):
+    """One process at a time looks whether this one runs, or ends it."""
+    with open(__file__) as file:
+        fcntl.flock(file, fcntl.LOCK_EX | option)
+        yield
 
 
 def serve(path: str) -> tuple[str, list[str]]:
@@ -21,38 +35,51 @@ def serve(path: str) -> tuple[str, list[str]]:
     listener.listen()
     if os.fork():
         os._exit(0)  # the test that waits for this process now finds the socket
-    owner, _ = listener.accept()
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(writer)
     selector = selectors.DefaultSelector()
-    for source in (owner, listener, reader):
+    for source in (listener, reader):
         selector.register(source, selectors.EVENT_READ)
+    owners: list[socket.socket] = []
     running: dict[int, socket.socket] = {}
     while True:
-        ready = [key.fileobj for key, _ in selector.select()]
-        if owner in ready:
-            os._exit(0)
+        ready = [key.fileobj for key, _ in selector.select(None if owners else 0.1)]
+        for owner in [each for each in owners if each in ready]:
+            selector.unregister(owner)
+            owners.remove(owner)
+            owner.close()
+        if not (owners or ready):
+            with (
+                contextlib.suppress(BlockingIOError),
+                starting(fcntl.LOCK_NB),
+            ):  # or another process may be about to ask
+                shutil.rmtree(os.path.dirname(path))
+                os._exit(0)
         if reader in ready:
             os.read(reader, 4096)
             bury(running)
         if listener in ready:
             connection, _ = listener.accept()
             message, streams, *_ = socket.recv_fds(connection, 1 << 20, 3)
-            if pid := os.fork():
+            if message == STAY:
+                owners.append(connection)
+                selector.register(connection, selectors.EVENT_READ)
+                connection.sendall(b"\n")
+            elif pid := os.fork():
                 running[pid] = connection
                 for each in streams:
                     os.close(each)
                 connection.sendall(f"{pid}\n".encode())
-                continue
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for each in (owner, listener, connection, *running.values()):
-                each.close()
-            os.close(reader)
-            os.close(writer)
-            return become(streams, **json.loads(message))
+            else:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for each in (*owners, listener, connection, *running.values()):
+                    each.close()
+                os.close(reader)
+                os.close(writer)
+                return become(streams, **json.loads(message))
 
 
 def bury(running: dict[int, socket.socket]) -> None:
@@ -83,6 +110,7 @@ def become(streams: list[int], module: str, words: list[str], environment: dict,
 
 if __name__ == "__main__":
     import losspool.cli
+    import losspool.lab.grids
     import losspool.segmentation.training  # noqa: F401
 
     # A fork that looks through what was imported, as each does when it ends, has to copy all of it: a second's work.

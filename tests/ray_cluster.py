@@ -13,6 +13,19 @@ QUICK = {
     "RAY_health_check_failure_threshold": "4",
 }
 """A lost node is noticed after seconds. Ray's own values are for networks."""
+NOT_NICE = {"RAY_worker_niceness": "0"}
+"""Ray's own value is 15: whatever else runs on the machine, such as another test, would hold up the trainings."""
+OPTIONS = ["--num-cpus", "1", "--num-gpus", "1", "--node-ip-address", "127.0.0.1", "--block"]
+# What neither the nodes nor the tests need: each is a process that imports Ray for seconds.
+OPTIONS += ["--include-log-monitor", "false"]
+HEAD_OPTIONS = ["--include-dashboard", "false", "--disable-usage-stats", "--no-monitor"]
+# Ray's own ports are fixed, for firewalls. These nodes share a machine, with each other and with other clusters.
+OPTIONS += ["--min-worker-port", "0", "--max-worker-port", "0", "--dashboard-agent-listen-port", "0"]
+
+
+def without_client_server(parameters, head: bool) -> None:
+    """Ray calls this before it starts a node: there is no option for it. The server has the port 10001."""
+    parameters.ray_client_server_port = None
 
 
 class RayCluster:
@@ -22,7 +35,7 @@ class RayCluster:
     """
 
     def __init__(self, quick: bool = True, hidden: Path | None = None) -> None:
-        self._options = QUICK if quick else {}
+        self._options = {**NOT_NICE, **(QUICK if quick else {})}
         self._hidden = hidden
 
     def __enter__(self) -> "RayCluster":
@@ -38,7 +51,7 @@ class RayCluster:
                 "--head", "--port", self.address.split(":")[1], "--temp-dir", self._folder.name, gpu="0"
             )
             assert until(self._answers)
-            self.second = self._join(gpu="1", hidden=self._hidden)
+            self.second = self.join(gpu="1", hidden=self._hidden)
         except BaseException:  # the block's end will not be reached
             self.__exit__()
             raise
@@ -48,7 +61,8 @@ class RayCluster:
         self._processes.__exit__(*exception)
         self._folder.cleanup()
 
-    def _join(self, gpu: str, hidden: Path | None = None) -> Process:
+    def join(self, gpu: str, hidden: Path | None = None) -> Process:
+        """Another node, which sees the GPU of this number."""
         node = self._start("--address", self.address, gpu=gpu, hidden=hidden)
         output = ""
         while "Ray runtime started" not in output:
@@ -63,12 +77,12 @@ class RayCluster:
                 kill(pid)
 
     def _start(self, *options: str, gpu: str, hidden: Path | None = None) -> Process:
-        words = ["-m", "ray.scripts.scripts", "start", *options, "--num-cpus", "1", "--num-gpus", "1", "--block"]
-        words += ["--node-ip-address", "127.0.0.1"]
-        words += ["--include-dashboard", "false", "--disable-usage-stats"] if "--head" in options else []
+        words = ["-m", "ray.scripts.scripts", "start", *options, *OPTIONS]
+        words += HEAD_OPTIONS if "--head" in options else []
         if hidden is not None:
             words = [Path(__file__).parent / "scripts" / "hide_folder.py", hidden, *words]
-        return self._processes.python(*words, CUDA_VISIBLE_DEVICES=gpu, **self._options, **self.environment)
+        environment = {"CUDA_VISIBLE_DEVICES": gpu, "RAY_START_HOOK": f"{__name__}.without_client_server"}
+        return self._processes.python(*words, **environment, **self._options, **self.environment)
 
     def _answers(self) -> bool:
         with socket.socket() as connection:

@@ -1,13 +1,11 @@
 """Commands in processes of their own: started as a user starts them, found through /proc, and ended for certain."""
 
-import atexit
 import contextlib
 import functools
 import json
 import os
 import secrets
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import IO, NamedTuple
+
+from preloaded import STAY, starting
 
 HERE = Path(__file__).parent
 PATHS = [str(HERE.parent / "src"), str(HERE)]
@@ -118,14 +118,26 @@ class ForkedProcess(Relatives):
 
 @functools.cache
 def _preloaded() -> tuple[Path, socket.socket]:
-    """The socket of this process's own preloaded.py, and a connection that keeps it alive."""
-    path = Path(tempfile.mkdtemp()) / "socket"
-    atexit.register(shutil.rmtree, path.parent)
-    python = path.with_name("python")
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{HERE}/forked_python.py" "{path}" "$@"\n')
-    python.chmod(0o755)
-    subprocess.run([sys.executable, HERE / "preloaded.py", path], env=ENVIRONMENT, stdin=subprocess.DEVNULL, check=True)
-    return path, _connection(path)
+    """The socket of preloaded.py, and a connection that keeps it alive. The workers of pytest-xdist share one."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or secrets.token_hex(8)
+    path = Path(tempfile.gettempdir(), f"losspool-{run}", "socket")
+    with starting():
+        if path.exists():
+            return path, _stay(path)
+        path.parent.mkdir()
+        python = path.with_name("python")
+        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{HERE}/forked_python.py" "{path}" "$@"\n')
+        python.chmod(0o755)
+        words = [sys.executable, HERE / "preloaded.py", path]
+        subprocess.run(words, env=ENVIRONMENT, stdin=subprocess.DEVNULL, check=True)
+        return path, _stay(path)
+
+
+def _stay(path: Path) -> socket.socket:
+    connection = _connection(path)
+    connection.sendall(STAY)
+    assert connection.recv(1), f"{path} does not answer"
+    return connection
 
 
 def forked_python() -> dict[str, str]:
@@ -171,8 +183,8 @@ class Processes:
 
     def torchrun(self, *arguments, restarts: int = 0) -> ForkedProcess:
         """``losspool`` as two ranks that torchrun starts, and starts again."""
-        options = ["--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}", "-m", "losspool"]
-        return self.fork("torch.distributed.run", *options, *arguments)
+        options = ["--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}", "--monitor-interval=0.1"]
+        return self.fork("forked_torchrun", *options, "-m", "losspool", *arguments)
 
     def fork(self, *words, **options) -> ForkedProcess:
         """A module with its arguments, as after ``python -m``; options as :class:`ForkedProcess` takes them."""
@@ -222,9 +234,9 @@ def children(pid: int) -> list[int]:
 
 
 def ranks(process: Process | ForkedProcess) -> dict[int, int]:
-    """Rank -> process number, of what torchrun has started."""
-    found = {pid: variables(pid).get("RANK") for pid in children(process.pid)}
-    return {int(rank): pid for pid, rank in found.items() if rank is not None}
+    """Rank -> process number, of what forked_torchrun.py has started."""
+    found = {pid: name for pid in children(process.pid) if (name := _name(pid)).startswith("rank ")}
+    return {int(name.removeprefix("rank ")): pid for pid, name in found.items()}
 
 
 def trainings(out: Path) -> dict[str, int]:
@@ -237,6 +249,23 @@ def trainings(out: Path) -> dict[str, int]:
                 folder = Path(words[words.index("--out") + 1])
                 found |= {folder.name: pid} if out in folder.parents else {}
     return found
+
+
+def _name(pid: int) -> str:
+    """Of its main thread; empty for a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def parent(pid: int) -> int:
+    return _status(pid).parent
+
+
+def has_torch(pid: int) -> bool:
+    """Whether the process has loaded it."""
+    return "/libtorch" in Path(f"/proc/{pid}/maps").read_text()
 
 
 def kill(pid: int) -> None:

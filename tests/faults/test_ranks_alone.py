@@ -4,7 +4,7 @@ import os
 import signal
 
 from losspool.segmentation.runs.checkpoints import steps_in
-from real_runs import alive, children, description, outcome, until
+from real_runs import alive, description, outcome, ranks, until
 from runs_for_tests import checkpoint, write_recipe
 
 
@@ -14,11 +14,11 @@ def test_a_launcher_that_is_killed_leaves_no_rank(tmp_path, torchrun):
     arguments = ("train", recipe, "train.batch=1", "--out", tmp_path / "run")
     launcher = torchrun(*arguments)
     assert until((tmp_path / "run" / "metrics.jsonl").exists)
-    ranks = children(launcher.pid)
-    assert len(ranks) == 2
+    both = ranks(launcher).values()
+    assert len(both) == 2
     launcher.send_signal(signal.SIGKILL)
     launcher.wait()
-    assert until(lambda: not any(map(alive, ranks)), 30)
+    assert until(lambda: not any(map(alive, both)), 30)
     outcome(launcher)
     assert description(tmp_path / "run")["status"] == "stopped"
     assert steps_in(tmp_path / "run" / "checkpoints") == [description(tmp_path / "run")["step"]]

@@ -16,4 +16,4 @@ def undisturbed(tmp_path):
 @pytest.mark.cluster
 def test_a_host_is_killed_and_comes_back(undisturbed, tmp_path):
     """The run ends with the bits of two processes on one host, and all of it on the disk of rank 0."""
-    host_dies_and_comes_back(undisturbed, tmp_path)
+    host_dies_and_comes_back(undisturbed, tmp_path, quick=True)

@@ -57,9 +57,11 @@ def ends(*processes) -> str:
     return "\n".join(output for _, output in found)
 
 
-def host_dies_and_comes_back(scene: Scene, folder: Path, share: bool = False, silently: bool = False) -> float:
+def host_dies_and_comes_back(
+    scene: Scene, folder: Path, share: bool = False, silently: bool = False, quick: bool = False
+) -> float:
     """Host 1 is killed with -9. Without ``share``, each host has its own disk."""
-    with TwoHosts(folder, share) as hosts:
+    with TwoHosts(folder, share, quick) as hosts:
         out, running = hosts.disks[0] / "run", [scene.start(hosts, each) for each in (0, 1)]
         reach(out, 2 * EVERY, *running)
         hosts.kill(running[1], silently)

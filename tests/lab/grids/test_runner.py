@@ -4,80 +4,18 @@ import json
 import os
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
-import yaml
 
+from grid_runs import STEPS, processes_of, run, wait_for, write_grid, written
 from ray_cluster import RayCluster
-from real_runs import ForkedProcess, Processes, forked_python, outcome, trainings, variables
-from runs_for_tests import metrics, write_recipe
-
-STEPS = 100
-
-
-def write_grid(folder: Path, runs, steps: int = STEPS, **content) -> Path:
-    half = steps // 2
-    write_recipe(
-        folder, steps=steps, log_every=2, validate_every=half, checkpoint_every=half // 2, keep_steps=[half, steps]
-    )
-    path = folder / "grid.yaml"
-    path.write_text(yaml.safe_dump({"recipe": "tiny.yaml", "runs": runs, "baseline": "base", **content}))
-    return path
-
-
-class Runner:
-    """``losspool lab run`` in a process of its own, which starts those of the runs: new interpreters with Ray alone."""
-
-    def __init__(self, processes: Processes, grid: Path, out: Path, *options, **environment) -> None:
-        self._errors = grid.with_name(f"{out.name}.errors")
-        words = ("lab", "run", grid, "--out", out, "--threads", "1", *options)
-        if "ray" not in options:
-            environment |= forked_python()
-        with open(self._errors, "w") as errors:
-            self.process: ForkedProcess = processes.launch(*words, errors=errors, COLUMNS="120", **environment)
-
-    def outcome(self) -> tuple[int, str, str]:
-        """Exit code, standard output and standard error."""
-        code, output = outcome(self.process, 300)
-        return code, output, self._errors.read_text()
-
-
-def run(grid: Path, out: Path, *options, **environment) -> tuple[int, str, str]:
-    with Processes() as processes:
-        return Runner(processes, grid, out, *options, **environment).outcome()
-
-
-@pytest.fixture
-def start():
-    """Starts a runner; nothing of it outlives the test."""
-    with Processes() as processes:
-        yield lambda *arguments, **environment: Runner(processes, *arguments, **environment)
+from real_runs import has_torch, parent, trainings, variables
+from runs_for_tests import metrics
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
-def processes_of(out: Path) -> list[str]:
-    """The command lines of all processes that name the folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue  # it has just ended
-        if str(out) in words:
-            found.append(words)
-    return found
-
-
-def wait_for(condition, seconds=300.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -159,12 +97,15 @@ def lose_a_node(start, cluster, grid, out):
     """Each node has one run, which sees its own GPU. The lost node's is resumed on the other."""
     options = ("--executor", "ray", "--address", cluster.address, "--gpus-per-run", "1")
     runner = start(grid, out, *options, **cluster.environment)
-    wait_for(lambda: len(trainings(out)) == 2)
+    wait_for(lambda: len(halted(out)) == 2, every=0.2)  # it looks through all processes
     found = trainings(out)
     assert sorted(variables(pid)["CUDA_VISIBLE_DEVICES"] for pid in found.values()) == ["0", "1"]
+    assert not any(has_torch(parent(pid)) for pid in found.values())  # Ray's processes only wait for them
     (lost,) = [name for name, pid in found.items() if pid in cluster.second.family()]
     log = out / "logs" / f"{lost}.log"
     resumed = log.read_text().count("resumed at step")
+    for pid in found.values():
+        os.kill(pid, signal.SIGCONT)
     wait_for(lambda: log.read_text().count("resumed at step") > resumed)
     os.kill(found[lost], signal.SIGSTOP)  # in the middle
     cluster.lose(cluster.second)
@@ -172,6 +113,14 @@ def lose_a_node(start, cluster, grid, out):
     assert code == 0, error
     assert log.read_text().count("resumed at step") == resumed + 2
     assert not list((out / "logs").glob(".*"))
+
+
+def halted(out):
+    """Trainings that have begun. None goes on and ends before the other has begun, however slow a node is."""
+    found = trainings(out)
+    for pid in found.values():
+        os.kill(pid, signal.SIGSTOP)
+    return found
 
 
 def refuse_a_folder_of_its_own(cluster, grid, out):
@@ -203,26 +152,7 @@ def kill(start, grid, out):
     wait_for(lambda: written(out) > before)
     runner.process.kill()
     runner.process.wait()
-    wait_for(lambda: not processes_of(out))
-
-
-def written(out):
-    """Bytes of the metrics of all runs."""
-    return sum(path.stat().st_size for path in (out / "runs").glob("*/metrics.jsonl"))
-
-
-@pytest.mark.cluster
-def test_ray_is_interrupted_in_good_order(tmp_path, start):
-    pytest.importorskip("ray")
-    out = tmp_path / "out"
-    runner = start(write_grid(tmp_path, [{"method": "base"}], steps=5000), out, "--executor", "ray")
-    wait_for(lambda: written(out))
-    runner.process.send_signal(signal.SIGINT)
-    code, _, error = runner.outcome()
-    assert code == 130, error
-    wait_for(lambda: not processes_of(out))
-    saved = [json.loads(path.read_text())["status"] for path in (out / "runs").glob("*/run.json")]
-    assert saved == ["stopped"]
+    wait_for(lambda: not processes_of(out), every=0.2)
 
 
 def test_a_failing_run_stops_no_other_and_is_named(tmp_path):

@@ -6,6 +6,8 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -57,6 +59,21 @@ def test_the_grid_is_one_array_job_and_the_dry_run_prints_its_file(fake_slurm):
     expected = {"array": "0-2%2", "partition": "gpu", "time": "2160", "cpus-per-task": "3", "gpus-per-node": "1"}
     assert {**flags, **expected, "requeue": "", "signal": "USR2@90"} == flags
     assert "--cpus-per-task=3 " in text.splitlines()[-2 if text.endswith("\n\n") else -1]
+
+
+def test_a_job_imports_nothing_of_losspool(fake_slurm):
+    """It waits for the training, which is another process: torch would take it seconds and memory."""
+    SlurmExecutor(OPTIONS).start([task(fake_slurm)])
+    (submitted,) = (fake_slurm / "logs" / "slurm").glob("*submitted.pkl")
+    script = """
+import pickle, sys
+job = pickle.load(open(sys.argv[1], "rb")).function
+again = job.checkpoint().function
+print(again.task == job.task, again().message, {"losspool", "torch"} & set(sys.modules))
+"""
+    (fake_slurm / "logs" / ".stop").touch()
+    words = [sys.executable, "-c", script, submitted]
+    assert subprocess.run(words, capture_output=True, text=True).stdout == "True stopped set()\n"
 
 
 def test_a_job_that_left_the_queue_without_a_result_has_failed(fake_slurm, monkeypatch):

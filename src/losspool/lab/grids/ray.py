@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ class RayExecutor:
         except ImportError:
             raise UserError("--executor ray needs Ray: pip install 'losspool[ray]'") from None
         self._ray = ray
+        for module in (__name__, Task.__module__):
+            # Ray's processes get the code itself: to import losspool would take each seconds and half a gigabyte.
+            ray.cloudpickle.register_pickle_by_value(sys.modules[module])
         address = options.address
         try:
             # Without an address Ray would join any cluster that it finds on this machine.

@@ -131,7 +131,7 @@ def _settle(job: Job, outcome: Outcome, result: Result, progress: Progress) -> N
     if outcome.code == 0 and not job.missing:
         progress.set(job.name, "finished")
     else:
-        result.failed[job.name] = outcome.message or f"ended with code {outcome.code}"
+        result.failed[job.name] = plain(outcome.message) or f"ended with code {outcome.code}"
         progress.set(job.name, "failed")
 
 

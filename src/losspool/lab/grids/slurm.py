@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -47,6 +48,7 @@ class SlurmExecutor:
             return
         executor = self._submitter(_folder(tasks[0].log.parent), len(tasks))
         self._stops = {task.stop for task in tasks}
+        _pickle_by_value()
         try:
             jobs = executor.submit_array([ArrayTask(task) for task in tasks])
         except RuntimeError as error:  # of submitit: what sbatch said
@@ -156,7 +158,9 @@ class ArrayTask:
         self._stopping.set()
         if self._started:
             self._wait()
-        return _submitit().helpers.DelayedSubmission(ArrayTask(self.task))
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(ArrayTask(self.task))
 
 
 def sbatch_file(options: Options, count: int, logs: Path) -> str:
@@ -225,10 +229,17 @@ def _folder(logs: Path) -> Path:
     return logs / "slurm"
 
 
+def _pickle_by_value() -> None:
+    """Give the jobs the code itself: to import losspool would take each of them seconds and half a gigabyte."""
+    import cloudpickle  # submitit's
+
+    for module in (__name__, Task.__module__):
+        cloudpickle.register_pickle_by_value(sys.modules[module])
+
+
 def _submitit() -> Any:
     try:
         import submitit
-        import submitit.helpers
     except ImportError:
         raise UserError("--executor slurm needs submitit: pip install 'losspool[slurm]'") from None
     return submitit

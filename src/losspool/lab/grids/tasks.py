@@ -1,4 +1,7 @@
-"""Tasks, and how to run one: the same code on every machine."""
+"""Tasks, and how to run one: the same code on every machine.
+
+Clusters run it in processes that hold no more than this file: it imports nothing but Python's own modules.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
-
-from losspool.segmentation.base import plain
 
 _POLL = 0.1
 """Seconds between two polls of a process."""
@@ -122,4 +123,4 @@ def _wait(process: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> int:
 
 def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return plain(lines[-1]) if lines else "no output"
+    return lines[-1] if lines else "no output"
