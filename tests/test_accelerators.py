@@ -45,6 +45,15 @@ def test_launches(name, most):
     assert 50 < len(counted.names) <= most
 
 
+def test_an_unsigned_label_is_not_void_because_it_wraps_around():
+    """As uint8, 156 equals the default ignore_index of -100."""
+    logits = torch.randn(1, 157, 4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    labels = torch.full((1, 4, 4), 156)
+    found, expected = (torch.autograd.grad(cross_entropy(logits, each), logits)[0] for each in (labels.byte(), labels))
+    assert torch.equal(found, expected)
+    assert bool(expected.any())
+
+
 class SameOrder(TorchDispatchMode):
     """Fails at operators that torch calls non-deterministic on CUDA devices, and refuses there on request."""
 

@@ -22,6 +22,7 @@ from losspool import (
 from losspool.solver import host
 
 LOGITS, LABELS = torch.randn(2, 3, 4, 5), torch.zeros(2, 4, 5, dtype=torch.long)
+LOSSES = torch.rand(2, 4, 5)
 
 BAD_SETTINGS = [
     ({"p": 0.5}, ValueError, r"p must be at least 1 .* got 0\.5"),
@@ -86,6 +87,9 @@ def test_modules_refuse_bad_settings_when_they_are_made(options, error, message)
             TypeError,
             "a list of numbers, got .1.0, .a",
         ),
+        (lambda: cross_entropy(LOGITS, LABELS, {0: 1.0, 1: 5.0, 2: 1.0}), TypeError, "numbers in order, got {0: 1.0,"),
+        (lambda: CrossEntropyLoss("151"), TypeError, "numbers in order, got '151'"),
+        (lambda: CrossEntropyLoss({1.0, 2.0, 5.0}), TypeError, "a list of numbers in order, got {"),
         (lambda: cross_entropy(LOGITS, LABELS, weight=torch.ones(3).long()), TypeError, "got torch.int64"),
         (lambda: cross_entropy(LOGITS, LABELS, weight=torch.tensor([1.0, -2, 1])), ValueError, r"negative, got -2\.0"),
         (lambda: cross_entropy(LOGITS, LABELS, weight=torch.ones(3, requires_grad=True)), ValueError, "requires grad"),
@@ -96,6 +100,8 @@ def test_modules_refuse_bad_settings_when_they_are_made(options, error, message)
         (lambda: cross_entropy(LOGITS, LABELS - 1), ValueError, "label -1, but there are 3 classes"),
         (lambda: max_pool([1.0]), TypeError, "losses must be a tensor, got list"),
         (lambda: pooling_weights([1.0]), TypeError, "losses must be a tensor, got list"),
+        (lambda: max_pool({"loss": LOSSES}), TypeError, r"got dict; index it, such as losses\['loss'\]"),
+        (lambda: max_pool(LOSSES.numpy()), TypeError, r"got ndarray; convert it: torch.from_numpy\(losses\)"),
         (lambda: max_pool(torch.ones(2, 3).long()), TypeError, "floating-point dtype .*got torch.int64"),
         (lambda: max_pool(torch.tensor(1.0)), ValueError, "at least one dimension"),
         (lambda: max_pool(torch.ones(3)), ValueError, r'shape \(3,\) has no pixel axes; use scope="batch"'),

@@ -129,9 +129,10 @@ def test_arguments_of_torch_that_are_refused_by_name(make):
             make(**{name: True})
         with pytest.raises(TypeError, match=name):
             cross_entropy(LOGITS, LABELS, **{name: False})
-    for reduction in ("none", "sum"):
-        with pytest.raises(ValueError, match=f"got '{reduction}'; a pixel's own value is stats.weights times"):
-            make(reduction=reduction)
+    with pytest.raises(ValueError, match=r"got 'none'; a pixel's own value is stats.weights times"):
+        make(reduction="none")
+    with pytest.raises(ValueError, match=r"got 'sum'; for a sum over pools, add up those of reduction=.pool"):
+        make(reduction="sum")
     with pytest.raises(ValueError, match=r'reduction must be "mean" or "pool" .* got 3$'):
         max_pool(torch.rand(2, 3), reduction=3)
 
@@ -277,6 +278,48 @@ def test_a_mask_is_broadcast(shape):
             r"the logits are larger: reduce them with F.interpolate\(input, target.shape\[-2:\], mode='bilinear'\)",
         ),
         (lambda: cross_entropy(LOGITS.movedim(1, -1), LABELS), ValueError, r"input.movedim\(-1, 1\)"),
+        (lambda: cross_entropy(LOGITS, LABELS.unsqueeze(-1)), ValueError, r"drop the last axis: target.squeeze\(-1\)"),
+        (
+            lambda: cross_entropy(LOGITS.movedim(1, -1), LABELS.unsqueeze(-1)),
+            ValueError,
+            r"second axis: input.movedim\(-1, 1\), target.squeeze\(-1\)",
+        ),
+        (lambda: cross_entropy(LOGITS, LABELS.mT), ValueError, r"swapped: target.transpose\(-1, -2\)"),
+        (
+            lambda: cross_entropy(LOGITS[..., ::2, ::2], SHARES),
+            ValueError,
+            r"got \(2, 3, 4, 5\); for coarse logits use losspool.upsampled_cross_entropy",
+        ),
+        (
+            lambda: cross_entropy(torch.rand(2, 3, 2, 2, 2), torch.zeros(2, 4, 4, 4).long()),
+            ValueError,
+            "; resize the logits with F.interpolate",
+        ),
+        (
+            lambda: upsampled_cross_entropy(LOGITS, LABELS[:, ::2, ::2]),
+            ValueError,
+            r"is 4 high, target of shape \(2, 2, 3\) is 2; reduce them with F.interpolate",
+        ),
+        *(
+            (lambda call=call: call(LOGITS[:, :1], LABELS.unsqueeze(1)), ValueError, "use losspool.binary_cross")
+            for call in (cross_entropy, upsampled_cross_entropy)
+        ),
+        (
+            lambda: binary_cross_entropy_with_logits(LOGITS[:, 0], LABELS.unsqueeze(1)),
+            ValueError,
+            r"drop its second axis: target.squeeze\(1\)",
+        ),
+        (
+            lambda: binary_cross_entropy_with_logits(LOGITS[..., ::2, ::2], SHARES),
+            ValueError,
+            "resize the logits with F.interpolate",
+        ),
+        (
+            lambda: binary_cross_entropy_with_logits(torch.rand(4, 1), torch.ones(4, 1)),
+            ValueError,
+            r'input of shape \(4, 1\) has no pixel axes; use scope="batch"',
+        ),
+        (lambda: max_pool(SHARES, mask=LABELS > 0), ValueError, r"one entry per pixel use mask.unsqueeze\(1\)"),
         (lambda: cross_entropy(LOGITS[:, :1], LABELS + 1), ValueError, "one logit per pixel use losspool.binary_cross"),
         (lambda: cross_entropy(LOGITS[:, :1], LABELS > 0), ValueError, "one logit per pixel, .* losspool.binary_cross"),
         (
@@ -284,7 +327,11 @@ def test_a_mask_is_broadcast(shape):
             ValueError,
             r'on meta, .* on cpu; move it: target.to\("cpu"\)',
         ),
-        (lambda: cross_entropy(LOGITS, LABELS, torch.ones(3).to("meta")), ValueError, r'move it: weight.to\("cpu"\)'),
+        (
+            lambda: cross_entropy(LOGITS, LABELS, torch.ones(3).to("meta")),
+            ValueError,
+            r'move it: weight.to\("cpu"\), or the module that holds it: criterion.to\("cpu"\)',
+        ),
         (lambda: upsampled_cross_entropy(LOGITS, SHARES[:, :2]), ValueError, r"got \(2, 3, 4, 5\) and \(2, 2, 4, 5\)"),
         (lambda: CrossEntropyLoss(3.0), ValueError, r"one dimension, one entry per class, got \(\)"),
     ],

@@ -132,6 +132,14 @@ def test_fake_tensors_have_the_shapes_of_real_ones(name):
     assert stats.trimmed.shape == real.trimmed.shape
 
 
+@pytest.mark.parametrize("name", ["plain", "probabilities", "upsampled", "binary", "max_pool"])
+def test_fake_tensors_need_no_active_mode(name):
+    _, values, target = LOSSES[name]
+    criterion = BCEWithLogitsLoss() if name == "binary" else LOSSES[name][0]
+    mode = FakeTensorMode()
+    assert criterion(mode.from_tensor(values), mode.from_tensor(target)).shape == ()
+
+
 class Network(torch.nn.Module):
     def __init__(self, criterion, channels):
         super().__init__()
@@ -155,6 +163,17 @@ def test_an_exported_network_trains(name):
     close(dict(exported.named_parameters())["layer.weight"].grad, network.layer.weight.grad)
 
 
+@pytest.mark.parametrize("dims", [({2: "H", 3: "W"}, {1: "H", 2: "W"}), ({0: "B", 2: "H"}, {0: "B", 1: "H"})])
+def test_an_exported_loss_takes_images_of_any_size(dims):
+    sizes = {name: torch.export.Dim(name, min=2, max=64) for each in dims for name in each.values()}
+    shapes = tuple({axis: sizes[name] for axis, name in each.items()} for each in dims)
+    layer = torch.nn.Module()
+    layer.forward = CrossEntropyLoss(ignore_index=255).forward
+    exported = torch.export.export(layer, batch(), dynamic_shapes=shapes).module()
+    other = batch(size=(9, 5) if "W" not in sizes else (9, 8))
+    assert exported(*other).item() == pytest.approx(CrossEntropyLoss(ignore_index=255)(*other).item(), rel=1e-6)
+
+
 def test_what_cannot_be_had_says_so():
     logits, labels = batch()
     criterion = CrossEntropyLoss(ignore_index=255)
@@ -164,7 +183,7 @@ def test_what_cannot_be_had_says_so():
 
     with pytest.raises(RuntimeError, match="losspool has no second derivative"):
         jacrev(grad(criterion))(logits, labels)
-    with pytest.raises(RuntimeError, match=r"losspool has no forward-mode derivatives; use torch.func.grad"):
+    with pytest.raises(RuntimeError, match=r"no forward-mode derivatives, as in jvp, jacfwd and hessian; use"):
         hessian(criterion)(logits, labels)
     with pytest.raises(ValueError, match="stats cannot leave a transform"):
         vmap(lambda value, label: one(value, label, stats=PoolingStats()))(logits, labels)
@@ -184,6 +203,9 @@ def test_a_global_pool_cannot_be_transformed(group):
     criterion = CrossEntropyLoss(ignore_index=255, scope="global")
     with pytest.raises(ValueError, match=r'scope="global" exchanges .* torch.func, .* use scope="batch"'):
         grad(criterion)(logits, labels)
+    mode = FakeTensorMode()
+    with pytest.raises(ValueError, match=r'scope="global" exchanges .* fake tensors cannot follow'):
+        criterion(mode.from_tensor(logits), mode.from_tensor(labels))
 
 
 def test_copies_of_a_module_with_a_group(group):
@@ -194,6 +216,8 @@ def test_copies_of_a_module_with_a_group(group):
     assert copied.group is group
     assert copied.weight is not criterion.weight
     assert torch.equal(copied(logits, labels), expected)
+    assert copy.copy(criterion).group is group
+    assert copy.copy(criterion).weight is criterion.weight
     restored = pickle.loads(pickle.dumps(criterion))
     with pytest.raises(ValueError, match=r"pickled, without its process group of the ranks 0; set its \.group"):
         restored(logits, labels)

@@ -51,6 +51,15 @@ def test_pooling_after_trimming_is_pooling_the_rest(n, share):
 
 
 @pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("percent", [7, 14, 28, 29, 55, 56, 57, 58, 99])
+def test_a_percentage_is_that_of_a_hundred(percent):
+    """0.29·100 is 28.999999999999996."""
+    stats = PoolingStats()
+    max_pool(torch.arange(100.0).view(1, -1), trim=f"{percent}%", stats=stats)
+    assert stats.trimmed.tolist() == [percent]
+
+
+@pytest.mark.usefixtures("path")
 def test_equal_losses_stay_together():
     losses = torch.tensor([[1.0, 5, 5, 5, 2, 3, 4, 9, 8, 0]])
     for share, kept in {0.0: 10, 0.1: 9, 0.2: 8, 0.3: 8, 0.4: 8, 0.49: 8, 0.5: 5, 0.9: 1}.items():

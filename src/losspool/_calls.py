@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -44,11 +45,11 @@ def pool_logits(
 ) -> Tensor:
     """Pool the cross-entropy of logits (B, C, ...), or of ``coarse`` ones (B, C, h, w)."""
     group = resolve_group(pooling.scope, pooling.group)
+    check.check_transforms(group is not None, pooling.stats, input, target, pixel.weight)
     fingerprint: list[str] = []
     with shared_errors(group, _device_of(input), fingerprint):
         targets.check_logits(input, target)
         targets.check_classes(input)
-        check.check_transforms(group is not None, pooling.stats, input, target, pixel.weight)
         check.check_ignore_index(pixel.ignore_index)
         check.check_smoothing(pixel.label_smoothing)
         target, sound = targets.read_target(input, target, pixel.ignore_index)
@@ -87,7 +88,7 @@ def _flat(input: Tensor, target: Tensor, coarse: bool) -> tuple[Tensor, Tensor]:
     if target.ndim == input.ndim:
         labels = target.flatten(2)
     else:
-        labels = target.reshape(target.shape[0], target.shape[1:].numel())  # an empty batch cannot be flattened by -1
+        labels = target.reshape(target.shape[0], math.prod(target.shape[1:]))  # an empty batch cannot be flattened
     return input if coarse else input.flatten(2), labels
 
 
@@ -96,13 +97,15 @@ def pool_binary(
 ) -> Tensor:
     """Pool the binary cross-entropy of logits (B, ...)."""
     group = resolve_group(pooling.scope, pooling.group)
+    check.check_transforms(group is not None, pooling.stats, input, target, mask)
     fingerprint: list[str] = []
     with shared_errors(group, _device_of(input), fingerprint):
         targets.check_logits(input, target)
         if input.ndim == 0:
             raise ValueError("input must have at least one dimension, got a scalar tensor")
-        check.check_transforms(group is not None, pooling.stats, input, target, mask)
-        check.check_scope(pooling.scope, input.ndim - 1, input.shape, "input")
+        # A single value per image would be a pool of its own: the plain mean.
+        axes = 0 if input.ndim == 2 and input.shape[1] == 1 else input.ndim - 1
+        check.check_scope(pooling.scope, axes, input.shape, "input")
         mask = check.read_mask(mask, input, "input")
         target, sound = targets.read_binary_target(input, target, mask)
         scales = [
@@ -111,7 +114,7 @@ def pool_binary(
         setting = _setting(pooling, group, input, fingerprint)
     logits = input.to(target.dtype)
     if mask is not None:  # whatever masked logits and targets are
-        logits, target = torch.where(mask, logits, 0.0), torch.where(mask, target, 0.0)
+        logits, target = logits.masked_fill(~mask, 0.0), target.masked_fill(~mask, 0.0)
     losses = F.binary_cross_entropy_with_logits(logits, target, scales[0], pos_weight=scales[1], reduction="none")
     found = _pool_flat(losses.clamp(min=0.0), mask, setting, pooling.stats is not None)  # rounding may go below
     return check.nan_unless(sound, _finish((*found, None), pooling.stats, input.shape))
@@ -131,14 +134,14 @@ def weigh_losses(losses: Tensor, mask: Tensor | None, pooling: Pooling) -> Tenso
 
 def _pool(losses: Tensor, mask: Tensor | None, pooling: Pooling, weigh: bool) -> tuple[Any, ...]:
     group = resolve_group(pooling.scope, pooling.group)
+    check.check_transforms(group is not None, pooling.stats, losses, mask)
     fingerprint: list[str] = []
     with shared_errors(group, _device_of(losses), fingerprint):
         check.check_losses(losses)
-        check.check_transforms(group is not None, pooling.stats, losses, mask)
         mask = check.read_mask(mask, losses, "losses")
         check.check_scope(pooling.scope, losses.ndim - 1, losses.shape, "losses")
         if not kernels.usable(losses):  # the kernels check by themselves
-            values = losses.detach() if mask is None else torch.where(mask, losses.detach(), 0.0)
+            values = losses.detach() if mask is None else losses.detach().masked_fill(~mask, 0.0)
             check.check_non_negative(values, "losses")
         setting = _setting(pooling, group, losses, fingerprint)
     return _pool_flat(losses, mask, setting, weigh)

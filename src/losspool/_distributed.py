@@ -24,8 +24,12 @@ class LostGroup:
         """None stands for the default group, which every process has."""
         if group is None or isinstance(group, cls):
             return group
-        ranks = tuple(dist.get_process_group_ranks(group))  # type: ignore[arg-type]
-        return None if group is dist.group.WORLD else cls(ranks)
+        if group is dist.group.WORLD:
+            return None
+        try:
+            return cls(tuple(dist.get_process_group_ranks(group)))  # type: ignore[arg-type]
+        except (KeyError, ValueError):  # it was destroyed
+            return cls(())
 
 
 def resolve_group(scope: str, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
@@ -34,8 +38,8 @@ def resolve_group(scope: str, group: dist.ProcessGroup | None) -> dist.ProcessGr
         return None
     initialised = dist.is_available() and dist.is_initialized()
     if isinstance(group, LostGroup):
-        ranks = ", ".join(map(str, group.ranks))
-        raise ValueError(f"this module was pickled, without its process group of the ranks {ranks}; set its .group")
+        ranks = f" of the ranks {', '.join(map(str, group.ranks))}" if group.ranks else ""
+        raise ValueError(f"this module was pickled, without its process group{ranks}; set its .group")
     if group is not None:
         if scope != "global":
             raise ValueError(f'group is only used with scope="global", got scope={scope!r}')

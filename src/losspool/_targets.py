@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from losspool._validation import FLOATS, assert_later, check_device, check_non_negative
+from losspool._validation import FLOATS, assert_later, check_device, check_non_negative, check_tensor
 from losspool.solver import host
 
 _COMMON_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -25,18 +24,6 @@ def check_logits(input: Any, target: Any) -> None:
     check_device(target, "target", input, "input")
 
 
-def check_tensor(value: Any, name: str) -> None:
-    """Refuse what networks return in place of a tensor, with a hint."""
-    if isinstance(value, Tensor):
-        return
-    if isinstance(value, Mapping) and value:
-        key = next(iter(value))
-        raise TypeError(f"{name} must be a tensor, got {type(value).__name__}; index it, such as {name}[{key!r}]")
-    if isinstance(value, list | tuple) and any(isinstance(each, Tensor) for each in value):
-        raise TypeError(f"{name} must be a tensor, got {type(value).__name__}; index it, such as {name}[0]")
-    raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
-
-
 def check_classes(input: Tensor) -> None:
     if input.ndim < 2:
         hint = "; add the batch's axis: input.unsqueeze(0), target.unsqueeze(0)" if input.ndim == 1 else ""
@@ -51,7 +38,7 @@ def read_target(input: Tensor, target: Tensor, ignore_index: int | None) -> tupl
     In a transform of torch.func, also whether they are sound.
     """
     classes, exact = input.shape[1], target.is_floating_point() or target.dtype == torch.bool
-    if classes == 1 and exact:
+    if classes == 1 and (exact or target.ndim == input.ndim):
         raise ValueError(
             f"input of shape {tuple(input.shape)} has one logit per pixel, whose cross-entropy is always 0; "
             f"for a target of {target.dtype} use {_BINARY}"
@@ -96,17 +83,32 @@ def check_target_shape(input: Tensor, target: Tensor) -> None:
     indices, got = (input.shape[0], *input.shape[2:]), tuple(target.shape)
     if got == indices or (got == tuple(input.shape) and target.is_floating_point()):
         return
-    if got == tuple(input.shape):
-        hint = "; pass one-hot classes as probabilities: target.float()"
-    elif input.ndim > 2 and got == tuple(input.shape[:-1]):
-        hint = "; the classes must be the second axis: input.movedim(-1, 1)"
-    elif len(got) == 3 == len(indices) and got[0] == indices[0]:
-        hint = "; for coarse logits use losspool.upsampled_cross_entropy"
-        if any(logits > labels for logits, labels in zip(indices[1:], got[1:], strict=True)):
-            hint = "; the logits are larger: reduce them with F.interpolate(input, target.shape[-2:], mode='bilinear')"
-    else:
-        hint = ""
+    hint = _shape_hint(tuple(input.shape), indices, got, target.is_floating_point())
     raise ValueError(f"target must have shape {indices} for an input of shape {tuple(input.shape)}, got {got}{hint}")
+
+
+def _shape_hint(shape: tuple[int, ...], indices: tuple[int, ...], got: tuple[int, ...], floats: bool) -> str:
+    """The next step for logits of ``shape``, which need labels of the shape ``indices``."""
+    if got == shape:
+        return "; pass one-hot classes as probabilities: target.float()"
+    if len(shape) > 2 and got == shape[:-1]:
+        return "; the classes must be the second axis: input.movedim(-1, 1)"
+    if len(shape) > 2 and got == (*indices, 1):
+        return "; drop the last axis: target.squeeze(-1)"
+    if len(shape) > 2 and got == (*shape[:-1], 1):
+        return "; the classes must be the second axis: input.movedim(-1, 1), target.squeeze(-1)"
+    size, wanted = indices[1:], got[1:]
+    if len(got) == len(shape) and got[1] == shape[1] and floats:  # class probabilities
+        wanted = got[2:]
+    if got[:1] != shape[:1] or len(wanted) != len(size):
+        return ""
+    if len(size) != 2:
+        return "; resize the logits with F.interpolate"
+    if wanted == size[::-1]:
+        return "; height and width are swapped: target.transpose(-1, -2)"
+    if all(logits <= labels for logits, labels in zip(size, wanted, strict=True)):
+        return "; for coarse logits use losspool.upsampled_cross_entropy"
+    return "; the logits are larger: reduce them with F.interpolate(input, target.shape[-2:], mode='bilinear')"
 
 
 def check_enlargement(input: Tensor, target: Tensor) -> None:
@@ -122,7 +124,8 @@ def check_enlargement(input: Tensor, target: Tensor) -> None:
         if not 1 <= coarse <= fine:
             raise ValueError(
                 f"logits can only be upsampled: input of shape {tuple(input.shape)} is {coarse} {name}, "
-                f"target of shape {tuple(target.shape)} is {fine}"
+                f"target of shape {tuple(target.shape)} is {fine}; reduce them with "
+                f"F.interpolate(input, target.shape[-2:], mode='bilinear') and use losspool.cross_entropy"
             )
 
 
@@ -167,9 +170,13 @@ def read_binary_target(input: Tensor, target: Tensor, mask: Tensor | None) -> tu
     if target.ndim == input.ndim - 1 and input.shape[1] == 1 and target.shape[0] == input.shape[0]:
         target = target.unsqueeze(1)
     if target.shape != input.shape:
+        hint = "for class indices use losspool.cross_entropy"
+        if target.shape == (input.shape[0], 1, *input.shape[1:]):
+            hint = "drop its second axis: target.squeeze(1)"
+        elif input.ndim > 2 and target.ndim == input.ndim and target.shape[:2] == input.shape[:2]:
+            hint = "resize the logits with F.interpolate"
         raise ValueError(
-            f"target must have the shape {tuple(input.shape)} of the input, got {tuple(target.shape)}; "
-            f"for class indices use losspool.cross_entropy"
+            f"target must have the shape {tuple(input.shape)} of the input, got {tuple(target.shape)}; {hint}"
         )
     sound = None
     values = target.detach() if mask is None else torch.where(mask, target.detach(), 0)

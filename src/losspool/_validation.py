@@ -7,7 +7,7 @@ import inspect
 import numbers
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import torch
@@ -118,7 +118,11 @@ def check_trim(trim: Any) -> float:
 def check_reduction(reduction: Any) -> None:
     if reduction in get_args(Reduction):
         return
-    hint = "; a pixel's own value is stats.weights times its loss" if reduction in ("none", "sum") else ""
+    hints = {
+        "none": "; a pixel's own value is stats.weights times its loss",
+        "sum": '; for a sum over pools, add up those of reduction="pool"',
+    }
+    hint = hints.get(reduction, "") if isinstance(reduction, str) else ""
     raise ValueError(f'reduction must be "mean" or "pool" (one value per pool), got {reduction!r}{hint}')
 
 
@@ -158,9 +162,22 @@ def check_scope(scope: Any, pixel_dims: int, shape: torch.Size, what: str) -> No
         )
 
 
+def check_tensor(value: Any, name: str) -> None:
+    """Refuse what networks return in place of a tensor, with a hint."""
+    if isinstance(value, Tensor):
+        return
+    hint = ""
+    if isinstance(value, Mapping) and value:
+        hint = f"; index it, such as {name}[{next(iter(value))!r}]"
+    elif isinstance(value, list | tuple) and any(isinstance(each, Tensor) for each in value):
+        hint = f"; index it, such as {name}[0]"
+    elif hasattr(value, "__array__"):
+        hint = f"; convert it: torch.from_numpy({name})"
+    raise TypeError(f"{name} must be a tensor, got {type(value).__name__}{hint}")
+
+
 def check_losses(losses: Any) -> None:
-    if not isinstance(losses, Tensor):
-        raise TypeError(f"losses must be a tensor, got {type(losses).__name__}")
+    check_tensor(losses, "losses")
     if losses.dtype not in FLOATS:
         raise TypeError(f"losses must have a floating-point dtype of 16 to 64 bits, got {losses.dtype}")
     if losses.ndim == 0:
@@ -184,6 +201,8 @@ def broadcast(tensor: Tensor, name: str, values: Tensor, what: str) -> Tensor:
     except RuntimeError:
         per_label = values.ndim > 2 and tuple(tensor.shape) == (values.shape[1],)
         hint = f"; for one entry per label use {name}.view(-1{', 1' * (values.ndim - 2)})" if per_label else ""
+        if values.ndim > 2 and tensor.shape == (values.shape[0], *values.shape[2:]):
+            hint = f"; for one entry per pixel use {name}.unsqueeze(1)"
         raise ValueError(
             f"{name} has shape {tuple(tensor.shape)}, which does not broadcast to {what} of shape "
             f"{tuple(values.shape)}{hint}"
@@ -252,7 +271,7 @@ def read_class_weight(weight: Any, input: Tensor) -> Tensor | None:
     if weight is None:
         return None
     if isinstance(weight, Tensor):
-        check_device(weight, "weight", input, "input")
+        check_device(weight, "weight", input, "input", module=True)
     tensor = check_class_weight(weight, values=not kernels.usable(input))
     classes = input.shape[1]
     if tensor.shape != (classes,):
@@ -272,7 +291,7 @@ def read_scale(value: Any, name: str, input: Tensor) -> Tensor | None:
     if value is None:
         return None
     if isinstance(value, Tensor):
-        check_device(value, name, input, "input")
+        check_device(value, name, input, "input", module=True)
     tensor = read_weight(value, name, name, values=not kernels.usable(input))
     broadcast(tensor, name, input, "input")
     return tensor.to(input.device, torch.float64 if input.dtype == torch.float64 else torch.float32)
@@ -280,6 +299,8 @@ def read_scale(value: Any, name: str, input: Tensor) -> Tensor | None:
 
 def read_weight(weight: Any, name: str, what: str, *, values: bool = True) -> Tensor:
     """Return a tensor, or a list of numbers as one. ``values``: check that they are not negative."""
+    if isinstance(weight, Mapping | Set | str):  # their order, or their items, are not those of the classes
+        raise TypeError(f"{name} must be a floating-point tensor or a list of numbers in order, got {weight!r}")
     if not isinstance(weight, Tensor):
         try:
             weight = torch.tensor(float(weight) if is_number(weight) else [float(each) for each in weight])
@@ -297,8 +318,9 @@ def read_weight(weight: Any, name: str, what: str, *, values: bool = True) -> Te
     return weight
 
 
-def check_device(tensor: Tensor, name: str, other: Tensor, other_name: str) -> None:
+def check_device(tensor: Tensor, name: str, other: Tensor, other_name: str, module: bool = False) -> None:
+    """``module``: it may belong to a module, which then moves it."""
     if tensor.device != other.device:
-        raise ValueError(
-            f'{name} is on {tensor.device}, but {other_name} is on {other.device}; move it: {name}.to("{other.device}")'
-        )
+        to = f'.to("{other.device}")'
+        hint = f"{name}{to}, or the module that holds it: criterion{to}" if module else f"{name}{to}"
+        raise ValueError(f"{name} is on {tensor.device}, but {other_name} is on {other.device}; move it: {hint}")

@@ -67,8 +67,8 @@ def cross_entropy(
             processes take the same step as one process with the full batch; without a process
             group it equals ``"batch"``.
         group: process group for ``scope="global"`` (default: the default group).
-        trim: share in [0, 1), or such as "5%", of each pool's largest losses that is left out, as if void: a guard
-            against label noise. With k = ⌊trim·n⌋, the losses above the (k+1)-th largest are
+        trim: share of each pool's largest losses to leave out, in [0, 1) or as ``"5%"``: a guard
+            against label noise. They count as void. With k = ⌊trim·n⌋, the losses above the (k+1)-th largest are
             trimmed, so that equal losses stay together; m and n then count the rest.
         stats: filled in with α, τ, counts, weights and the arg-max prediction.
 

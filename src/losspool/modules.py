@@ -44,13 +44,20 @@ class _Pooling(nn.Module):
 
     def extra_repr(self) -> str:
         pooled = "" if self.reduction == "mean" else f", reduction={self.reduction!r}"
-        return f"p={self.p}, m={self.m}, scope={self.scope!r}{pooled}" + (f", trim={self.trim}" if self.trim else "")
+        trim = f", trim={self.trim!r}" if self.trim else ""
+        return f"p={self.p}, m={self.m!r}, scope={self.scope!r}{pooled}{trim}"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """Share the process group, which cannot be copied."""
         memo[id(self.group)] = self.group
         memo[id(self)] = new = self.__class__.__new__(self.__class__)
         new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return new
+
+    def __copy__(self) -> Any:
+        """Share the process group, which pickling would leave out."""
+        new = self.__class__.__new__(self.__class__)
+        new.__dict__.update(self.__dict__)
         return new
 
     def __getstate__(self) -> dict[str, Any]:
@@ -71,8 +78,8 @@ class CrossEntropyLoss(_Pooling):
         m: minimum number of pixels that share the weight: a float or ``"25%"`` is a fraction of
             the valid pixels, an int or ``"1000px"`` a number of them.
         scope: pool each ``"image"``, the ``"batch"``, or the ``"global"`` batch of all processes.
-        group: process group for ``scope="global"``. A deep copy shares it; a pickled module names
-            its ranks, and wants it back as ``module.group``.
+        group: process group for ``scope="global"``. A deep copy shares it; a pickled module
+            stores only its ranks: set ``module.group`` after loading.
         trim: share of each pool's largest losses that is left out, against label noise.
 
     Call it with logits (B, C, ...) and class indices (B, ...) or (B, 1, ...), or class

@@ -113,6 +113,13 @@ class Masks(Coarse):
         return {"masks": pixel_values}
 
 
+def test_the_mixin_comes_before_the_trainer():
+    with pytest.raises(TypeError, match="class Late: name LossMaxPoolingMixin before Trainer"):
+
+        class Late(Trainer, LossMaxPoolingMixin):
+            pass
+
+
 def test_what_cannot_be_pooled_is_named(tmp_path):
     with pytest.raises(ValueError, match="dict has no logits for the criterion, only masks"):
         trainer(tmp_path, model=Masks()).train()
@@ -133,9 +140,10 @@ def test_the_monitor_reports_through_the_trainer(tmp_path):
     assert not made.criterion._forward_hooks
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    tags = [EventAccumulator(str(path)).Reload().Tags() for path in tmp_path.rglob("events.out.tfevents.*")]
-    assert any("pooling/weights/0" in tag["images"] for tag in tags)
-    assert any("train/pooling/mass/car" in tag["scalars"] for tag in tags)
+    files = [EventAccumulator(str(path)).Reload() for path in tmp_path.rglob("events.out.tfevents.*")]
+    (file,) = [each for each in files if "pooling/weights/0" in each.Tags()["images"]]
+    for events in (file.Images("pooling/weights/0"), file.Scalars("train/pooling/mass/car")):
+        assert [event.step for event in events] == [1, 3]
 
 
 def test_a_monitor_without_a_module_to_watch(tmp_path):

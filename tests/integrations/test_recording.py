@@ -83,6 +83,13 @@ def test_a_batch_of_void_pixels(logits):
     assert not any(image.any() for image in found.maps)
 
 
+def test_an_unsigned_label_is_counted_although_it_wraps_around():
+    """As uint8, 156 equals the default ignore_index of -100."""
+    labels = torch.tensor([[[156, 3]]], dtype=torch.uint8)
+    found = record(losspool.CrossEntropyLoss(), torch.rand(1, 200, 1, 2), labels, classes=list(map(str, range(200))))
+    assert found.scalars["pooling/pixels/156"] == pytest.approx(0.5)
+
+
 def test_the_first_call_of_wanted_steps_is_recorded(logits):
     criterion, recorder = losspool.CrossEntropyLoss(), Recorder(2, None, 0)
     recorder.attach(criterion)

@@ -31,6 +31,11 @@ class LossMaxPoolingMixin:
         all others: see ``transformers.Trainer``.
     """
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if any("compute_loss" in vars(base) for base in cls.__mro__[1 : cls.__mro__.index(LossMaxPoolingMixin)]):
+            raise TypeError(f"class {cls.__name__}: name LossMaxPoolingMixin before Trainer, whose loss it replaces")
+
     # Newer versions of Trainer ask for this. In older ones, model_accepts_loss_kwargs below has the same effect.
     loss_is_scaled_for_ga = False
 
@@ -108,7 +113,7 @@ class PoolingMonitor(TrainerCallback):
         control.should_log = due  # or the trainer would take this for the log that it owes itself
         if state.is_world_process_zero:
             for tracker, run_id in self._trackers():
-                write_maps(tracker, record.maps, record.step, run_id)
+                write_maps(tracker, record.maps, state.global_step, run_id)  # where its scalars stand
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._recorder.detach()

@@ -112,7 +112,8 @@ def _by_class(stats: PoolingStats, module: CrossEntropyLoss, target: Tensor, cla
     """(C,) and (C,): the weight and the number of valid pixels of each class."""
     shape = stats.weights.shape
     if target.numel() == stats.weights.numel():
-        valid = target.reshape(shape) != (-1 if module.ignore_index is None else module.ignore_index)
+        # As int64: an unsigned label would be compared with a negative one after wrapping around.
+        valid = target.reshape(shape).long() != (-1 if module.ignore_index is None else module.ignore_index)
     else:  # class probabilities
         valid = torch.ones(shape, dtype=torch.bool, device=target.device)
     return class_mass(stats.weights, target, classes), class_mass(valid, target, classes)

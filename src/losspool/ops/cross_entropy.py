@@ -93,7 +93,7 @@ def _composed(
     else:
         target = target.long()
         valid = target != pixel.ignore_index
-        logits = torch.where(valid.unsqueeze(1), logits, 0.0)  # whatever the logits of a void pixel are
+        logits = logits.masked_fill(~valid.unsqueeze(1), 0.0)  # whatever the logits of a void pixel are
     losses = F.cross_entropy(
         logits,
         target,
@@ -164,7 +164,7 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
                     if soft is not None:
                         gradient.sub_(soft)
                     if not clean:
-                        gradient.masked_fill_((target[spot] == pixel.ignore_index).unsqueeze(1), 0.0)
+                        gradient.masked_fill_((labels == pixel.ignore_index).unsqueeze(1), 0.0)
                     source.write(place, gradient, part)
                 return part
 

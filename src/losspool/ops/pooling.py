@@ -112,7 +112,9 @@ class _PoolInTransform(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError("losspool has no forward-mode derivatives; use torch.func.grad, vjp or jacrev")
+        raise RuntimeError(
+            "losspool has no forward-mode derivatives, as in jvp, jacfwd and hessian; use torch.func.grad or jacrev"
+        )
 
     @staticmethod
     def vmap(info: Any, dims: tuple[int | None, ...], losses: Tensor, *options: Any) -> tuple[Any, ...]:
@@ -154,8 +156,8 @@ def pooled_losses(losses: Tensor, mask: Tensor | None, setting: Setting, weigh: 
 def _pool_symbols(losses: Tensor, mask: Tensor | None, setting: Setting) -> tuple[Any, ...]:
     """Pool by operations that tracers and transforms follow, the operator among them."""
     values = losses.to(torch.float64 if losses.dtype == torch.float64 else torch.float32)
-    values = torch.where(values < 0, math.nan, values)  # the host does not check them: they show in the result
-    values = values if mask is None else torch.where(mask, values, -1.0)
+    values = values.masked_fill(values < 0, math.nan)  # the host does not check them: they show in the result
+    values = values if mask is None else values.masked_fill(~mask, -1.0)
     kept, trimmed = trim(values, setting)
     solve = _PoolInTransform.apply if host.is_wrapped(kept) else _pool_operator
     pooled = Pooled(*solve(kept, setting.p, setting.m, setting.share))._replace(trimmed=trimmed)

@@ -25,18 +25,13 @@ def is_symbolic(*tensors: Tensor | None) -> bool:
     Autograd functions with a context cannot run there, and kernels cannot be launched.
     """
     if torch.compiler.is_compiling():
-        return _EXPORTING()
+        return torch.compiler.is_exporting()
     return any(each is not None and (hasattr(each, "fake_mode") or is_wrapped(each)) for each in tensors)
 
 
 def is_wrapped(tensor: Tensor) -> bool:
     """Whether a transform of ``torch.func`` follows this tensor."""
-    return not torch.compiler.is_compiling() and _UNWRAP(tensor) is not tensor
-
-
-# Older versions of torch do not say.
-_EXPORTING = getattr(torch.compiler, "is_exporting", lambda: False)
-_UNWRAP = getattr(torch.func, "debug_unwrap", lambda tensor: tensor)
+    return not torch.compiler.is_compiling() and torch.func.debug_unwrap(tensor) is not tensor
 
 
 def has_float64(tensor: Tensor) -> bool:
