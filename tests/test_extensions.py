@@ -159,7 +159,7 @@ def test_options_of_a_loss_are_kept_with_the_run(outside, command):
     ("override", "sentence"),
     [
         ("loss.name=nowhere.poly", "loss 'nowhere.poly' cannot be imported (ModuleNotFoundError"),
-        ("loss.args.epsilom=2", "unknown key 'loss.args.epsilom'; known are epsilon"),
+        ("loss.args.epsilom=2", "unknown key 'loss.args.epsilom'; choose from epsilon"),
         ("loss.args.epsilon=much", "loss.args.epsilon must be a number, got 'much'"),
         ("loss.args=2", "loss.args must hold settings by name, got 2"),
         (f"loss.name={PACKAGE}.poly_loss", f"loss '{PACKAGE}.poly_loss' must be a losspool.segmentation.losses.Loss"),

@@ -129,10 +129,11 @@ def test_rooms_are_entered_through_their_door():
         own = room(module_name(path)) if path.is_relative_to(SOURCE) else None
         for name in imports(path):
             holder, _, attribute = name.rpartition(".")
-            if holder in FILES and holder.startswith("losspool.segmentation.") and room(holder) != own:
+            has_door = holder.startswith(("losspool.segmentation.", "losspool.lab."))
+            if holder in FILES and has_door and room(holder) != own:
                 assert FILES[holder].name == "__init__.py", f"{path.name} imports {name}"
                 door = importlib.import_module(holder)
-                assert attribute in door.__all__ or holder.endswith("data.streets"), f"{path.name} imports {name}"
+                assert attribute in door.__all__, f"{path.name} imports {name}"
 
 
 def test_base_imports_no_other_room():

@@ -1,4 +1,4 @@
-"""Train, evaluate, predict, export, and the commands on datasets: each reads its arguments and calls a room."""
+"""Train, evaluate, predict, export, and the commands on datasets: each reads its arguments and makes one call."""
 
 from __future__ import annotations
 

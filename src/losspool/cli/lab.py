@@ -92,9 +92,7 @@ def table(
     runs: Annotated[list[Path] | None, typer.Argument(help="Folders of runs, at any depth.")] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(
-            help="sensitivity, methods, classes, metrics, confusion, worst, convergence or looks (default: all)."
-        ),
+        typer.Option(help="Print only this table, such as methods; repeatable (default: all)."),
     ] = None,
     format: Annotated[str | None, typer.Option(help="Print md, tex or csv (default: for the terminal).")] = None,
     out: Annotated[Path | None, typer.Option(help="Write every table in every format to this folder.")] = None,

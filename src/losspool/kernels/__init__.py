@@ -1,7 +1,7 @@
 """The loss in Triton, for CUDA and ROCm devices: see docs/kernels.md.
 
 Importing this package imports neither Triton nor a kernel. ``usable`` does so the first time that
-it says yes; ``losspool.kernels.operators`` can be imported from then on.
+it returns True; ``losspool.kernels.operators`` can be imported from then on.
 """
 
 import os

@@ -155,7 +155,7 @@ BAD_CLASSES = [
     (entry(name=""), "classes[1].name must be a non-empty string, got ''"),
     (entry(color=[0, 0, 256]), "classes[1].color must be a whole number from 0 to 255, got 256"),
     (entry(color="red"), "classes[1].color must be three numbers [red, green, blue], got 'red'"),
-    (entry(colour=[0, 0, 0]), "classes[1] has the unknown field 'colour'; known are color, id, name"),
+    (entry(colour=[0, 0, 0]), "classes[1] has the unknown field 'colour'; choose from color, id, name"),
     ({"classes": []}, "'classes' must be a list of at least one class, got []"),
     ({"classes": [3]}, "classes[0] must be a name, or hold name, id and color, got 3"),
     ({"classes": ["weed", "weed"]}, "classes[1].name 'weed' is already the name of classes[0]"),
@@ -207,7 +207,7 @@ def test_missing_things_are_named(tmp_path):
         open_dataset("folder", tmp_path, "train")
     with pytest.raises(UserError, match="unknown dataset 'citiscapes'; did you mean 'cityscapes'"):
         open_dataset("citiscapes", tmp_path, "train")
-    with pytest.raises(UserError, match="unknown dataset 'x'; known are camvid, cityscapes, folder, voc, streets"):
+    with pytest.raises(UserError, match="unknown dataset 'x'; choose from camvid, cityscapes, folder, voc, streets"):
         open_dataset("x", tmp_path, "train")
     with pytest.raises(UserError, match="the dataset 'folder' needs a root folder"):
         open_dataset("folder", None, "train")

@@ -270,7 +270,7 @@ def test_cityscapes_needs_no_import(tmp_path, command):
     assert f"note: this is Cityscapes, which needs no import: {advice}" in output
     code, _, error = command("data", "check", tmp_path / "raw")
     assert code == 2
-    assert f"it has the layout of Cityscapes, which this takes: {advice}" in error
+    assert f"it has the layout of Cityscapes; run: {advice}" in error
 
 
 MISTAKES = {

@@ -181,7 +181,7 @@ def test_another_layout_is_named_with_the_command_that_takes_it(tmp_path, comman
     code, output, error = command("data", "check", source)
     assert code in (1, 2)
     assert " layout " in output + error
-    assert f"which this takes: losspool data import {source} DEST" in output + error
+    assert f"; run: losspool data import {source} DEST" in output + error
 
 
 def test_folders_that_say_nothing_are_to_be_named(tmp_path, command):

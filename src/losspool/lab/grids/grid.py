@@ -181,7 +181,7 @@ def read_grid(path: Path | str) -> Grid:
         raise UserError(f"{path}: a grid holds settings by name, got {type(content).__name__}")
     for key in content:
         if key not in _KEYS:
-            raise UserError(f"{path}: unknown key {key!r}; known are {', '.join(_KEYS)}")
+            raise UserError(f"{path}: unknown key {key!r}; choose from {', '.join(_KEYS)}")
     recipe = content.get("recipe")
     if not isinstance(recipe, str):
         raise UserError(f"{path}: 'recipe' must be a recipe's name or path, got {recipe!r}")
@@ -254,7 +254,7 @@ def _evaluations(path: Path, wanted: Any) -> Iterator[Mapping[str, Any]]:
     for each in wanted:
         for key in _mapping(path, "evaluate", each):
             if key not in _EVALUATE_KEYS:
-                raise UserError(f"{path}: evaluate: unknown key {key!r}; known are {', '.join(_EVALUATE_KEYS)}")
+                raise UserError(f"{path}: evaluate: unknown key {key!r}; choose from {', '.join(_EVALUATE_KEYS)}")
         yield each
 
 

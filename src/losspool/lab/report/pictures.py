@@ -16,8 +16,7 @@ from PIL import Image
 from losspool.lab.comparison import evenly, image_names, predicted_steps, read_palette, read_picture
 from losspool.segmentation.base import UserError, say
 from losspool.segmentation.data import IGNORE, Pixels
-from losspool.segmentation.prediction import heat_image
-from losspool.segmentation.training import WEIGHT_UNIT
+from losspool.segmentation.prediction import WEIGHT_UNIT, heat_image
 
 
 class Detail(NamedTuple):

@@ -134,11 +134,11 @@ def metrics(statistics: Statistics) -> Table | None:
     comparison = statistics.comparison
     rows: list[list[Cell]] = []
     rules = set()
+    found = {variant.label: statistics.metrics(variant) for variant in comparison.variants}
     for name, words in METRICS.items():
-        found = {variant.label: statistics.metrics(variant).get(name) for variant in comparison.variants}
         rules.add(len(rows))
-        for label, scores in found.items():
-            if scores is not None:
+        for label, own in found.items():
+            if (scores := own.get(name)) is not None:
                 rows += paper.class_rows(f"{words}, {label}", scores)
     if not rows:
         return None

@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 from losspool.lab.comparison import Run, Statistics
 from losspool.lab.tables.notes import score_source
 from losspool.lab.tables.table import Cell, Table, percent, points, text
+from losspool.segmentation.base import counted
 from losspool.segmentation.prediction import iou_of_counts
 
 Scores = NDArray[np.float64]
@@ -70,7 +71,7 @@ def _known(value: float) -> float | None:
 
 
 def _notes(seeds: int, gains: Scores, measures: dict[str, Scores]) -> list[str]:
-    over = f"Mean over {seeds} shared seed{'s' * (seeds > 1)}."
+    over = f"Mean over {counted(seeds, 'shared seed')}."
     notes = [f"{over} Outline and inside are those of boundary and interior IoU."]
     there = np.flatnonzero(~np.isnan(gains))
     if len(there) >= _FEWEST:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from losspool.lab.comparison import CONFIDENCE, VALIDATION, Comparison, Statistics
 from losspool.lab.tables.paper import step_label
+from losspool.segmentation.base import counted
 
 
 def run_notes(comparison: Comparison) -> list[str]:
@@ -114,7 +115,7 @@ def _unequal_seeds(comparison: Comparison) -> list[str]:
         if len(shared) < max(len(seeds), len(variant.runs)):
             fewer.setdefault(len(shared), []).append(variant.label)
     return [
-        f"Differences over the {count} seed{'s' * (count != 1)} shared with {base.label}: {'; '.join(labels)}."
+        f"Differences over the {counted(count, 'seed')} shared with {base.label}: {'; '.join(labels)}."
         for count, labels in sorted(fewer.items())
     ]
 

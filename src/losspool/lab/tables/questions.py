@@ -5,6 +5,7 @@ from __future__ import annotations
 from losspool.lab.comparison import CONFIDENCE, Comparison, Difference, Statistics, Variant, holm
 from losspool.lab.tables.notes import score_source, scored_classes
 from losspool.lab.tables.table import NOTHING, Cell, Table, number, percent, points, text
+from losspool.segmentation.base import counted
 
 _WORST = (1, 2, 3, 5, 7, 10, 15)
 RARE = 0.01
@@ -67,7 +68,7 @@ def tests_table(statistics: Statistics) -> Table | None:
     count = len(tested)
     notes = [
         score_source(comparison),
-        f"Two-sided t-tests of the paired differences; {count} test{'s' * (count > 1)}, corrected by Holm's method.",
+        f"Two-sided t-tests of the paired differences; {counted(count, 'test')}, corrected by Holm's method.",
     ]
     return Table("tests", f"Does a method differ from {comparison.baseline.label}?", columns, rows, notes)
 

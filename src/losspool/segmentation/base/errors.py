@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -9,6 +11,12 @@ def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type if it has none."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6, *, below: Sequence[str] = ()) -> str:
+    """A question that names the most similar of some names, with the names that stand before it; empty if none is."""
+    near = difflib.get_close_matches(name, list(known), 1, cutoff)
+    return f"did you mean {'.'.join([*below, near[0]])!r}?" if near else ""
 
 
 class UserError(Exception):

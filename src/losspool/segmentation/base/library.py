@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 
-from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.base.errors import UserError, did_you_mean
 
 
 class Library:
@@ -27,8 +26,8 @@ class Library:
             return Path(text)
         if text in known:
             return known[text]
-        near = difflib.get_close_matches(text, known, 1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        near = did_you_mean(text, known)
+        hint = f" ({near})" if near else ""
         raise UserError(
             f"there is no {self.kind} {text!r}{hint}; name a file such as mine.yaml, or one of {', '.join(known)}"
         )

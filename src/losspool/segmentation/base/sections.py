@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAda
 from pydantic.dataclasses import dataclass
 from typing_extensions import dataclass_transform
 
-from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.base.errors import UserError, did_you_mean
 from losspool.segmentation.base.plugins import is_import_path
 
 T = TypeVar("T")
@@ -80,11 +79,11 @@ def _storable(args: dict[str, Any]) -> dict[str, Any]:
 
 
 Args = Annotated[dict[str, Any], AfterValidator(_storable)]
-"""Arguments by name for what another package brings."""
+"""Keyword arguments of another package's network or loss."""
 
 
 class NameIn(GroupedMetadata):
-    """Annotates text that is a key of a table, or the import path of what another package brings.
+    """Annotates text that is a key of a table, or an import path into another package.
 
     With ``prefixes``, a name behind one of them and a colon is admitted too. ``meant`` maps what people write to what
     there is, for the message.
@@ -105,8 +104,8 @@ class NameIn(GroupedMetadata):
         prefix, colon, _ = name.partition(":")
         if name not in self._table and not is_import_path(name) and not (colon and prefix in self._prefixes):
             known = self._meant.get(name.lower())
-            near = [known] if known else difflib.get_close_matches(name, self._table, 1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            near = did_you_mean(known or name, [known] if known else self._table)
+            hint = f" ({near})" if near else ""
             others = "".join(f", {each}:NAME" for each in self._prefixes)
             raise ValueError(f"must be one of {', '.join(self._table)}{others} or an import path{hint}")
         return name
@@ -160,5 +159,4 @@ def _near(schema: Any, path: Sequence[Any]) -> str:
     for part in parents:
         schema = get_type_hints(schema).get(part) if is_dataclass(schema) else (None, *get_args(schema))[-1]
     known = [each.name for each in fields(schema)] if is_dataclass(schema) else []
-    near = difflib.get_close_matches(key, known, 1, 0.5)
-    return f"did you mean {'.'.join([*parents, near[0]])!r}?" if near else f"known are {', '.join(known)}"
+    return did_you_mean(key, known, 0.5, below=parents) or f"choose from {', '.join(known)}"

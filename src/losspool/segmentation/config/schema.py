@@ -117,7 +117,7 @@ class DataConfig:
     rotate: Annotated[float, Field(ge=0, le=180), NUMBER] = 0.0
     """Rotate crops by up to this many degrees to either side."""
     turns: bool = False
-    """Turn crops by 0, 90, 180 or 270 degrees; with ``flip`` also upside down. For images without an up."""
+    """Turn crops by 0, 90, 180 or 270 degrees; with ``flip`` also upside down. For images that have no up."""
     exif: Literal["apply", "ignore"] = "apply"
     """Turn images as their EXIF orientation says, and labels that have one; or read the pixels as they are stored."""
     intensity: Annotated[Intensity, PlainValidator(_intensity), _INTENSITY_SCHEMA] = "auto"

@@ -30,9 +30,9 @@ def with_hint(error: UserError, name: str, root: Path | None) -> UserError:
 def layout_hint(root: Path) -> str:
     """The layout that a folder has instead of ours, and the command that takes it; empty if it has none."""
     if is_cityscapes(root):
-        return f"has the layout of Cityscapes, which this takes: {_command('check', 'cityscapes', root)}"
+        return f"has the layout of Cityscapes; run: {_command('check', 'cityscapes', root)}"
     try:
-        return f"has the layout {source_layout(root)}, which this takes: {_command('import', root, 'DEST')}"
+        return f"has the layout {source_layout(root)}; run: {_command('import', root, 'DEST')}"
     except UserError:
         pass
     if any(True for _ in walk(root)):

@@ -169,7 +169,7 @@ def _read_mapping(path: Path) -> dict[Any, Any]:
 def _refuse_unknown(path: Path, where: str, content: dict[Any, Any], known: set[str]) -> None:
     for key in content:
         if key not in known:
-            raise UserError(f"{path}: {where} has the unknown field {key!r}; known are {', '.join(sorted(known))}")
+            raise UserError(f"{path}: {where} has the unknown field {key!r}; choose from {', '.join(sorted(known))}")
 
 
 def _name(path: Path, where: str, value: Any, names: list[str]) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from losspool.segmentation.base import UserError, import_by_path, is_import_path
+from losspool.segmentation.base import UserError, did_you_mean, import_by_path, is_import_path
 from losspool.segmentation.data import camvid, cityscapes, folder, streets, voc
 from losspool.segmentation.data.files import FileDataset, existing_folder
 from losspool.segmentation.data.images import Reading
@@ -58,8 +57,7 @@ def dataset_kind(name: str) -> DatasetKind:
 def check_dataset_name(name: str) -> None:
     """Raise if the name is neither in ``DATASETS`` nor an import path."""
     if name not in DATASETS and not is_import_path(name):
-        near = difflib.get_close_matches(name, DATASETS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(DATASETS)}"
+        hint = did_you_mean(name, DATASETS) or f"choose from {', '.join(DATASETS)}"
         raise UserError(f"unknown dataset {name!r}; {hint}")
 
 

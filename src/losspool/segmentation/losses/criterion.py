@@ -56,7 +56,7 @@ class Criterion(nn.Module):
         known = [key for term in terms if is_import_path(term.name) for key in term.options]
         for key in settings.args:
             if key not in known:
-                raise UserError(f"unknown key {f'loss.args.{key}'!r}; known are {', '.join(known) or 'none'}")
+                raise UserError(f"unknown key {f'loss.args.{key}'!r}; choose from {', '.join(known) or 'none'}")
         if settings.class_weights != "none" and all(term.loss.region_loss for term in terms):
             raise UserError(
                 f"loss.class_weights weight pixels, and {', '.join(settings.weighted)} have no loss per pixel; "

@@ -5,7 +5,6 @@ Nothing is downloaded, and no code or pickle of a checkpoint is run: weights com
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losspool.segmentation.base import UserError, first_line
+from losspool.segmentation.base import UserError, did_you_mean, first_line
 from losspool.segmentation.models.weights import LoadReport
 
 Args = dict[str, Any]
@@ -231,6 +230,5 @@ def _class(package: Any, name: str) -> Any:
 
 def _check_name(name: str, known: Collection[str], problem: str = "the package has no network") -> None:
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f", did you mean {near[0]!r}?" if near else ""
-        raise UserError(f"{problem} {name!r}{hint}")
+        near = did_you_mean(name, known)
+        raise UserError(f"{problem} {name!r}{f', {near}' if near else ''}")

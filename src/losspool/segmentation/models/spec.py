@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
-from losspool.segmentation.base import UserError, is_import_path
+from losspool.segmentation.base import UserError, did_you_mean, is_import_path
 from losspool.segmentation.models.backbone import Backbone, Variant
 from losspool.segmentation.models.deeplab import DeepLabV2
 from losspool.segmentation.models.deeplabv3plus import DeepLabV3Plus
@@ -91,9 +90,9 @@ class ModelSpec:
         if not isinstance(self.frozen_bn, bool):
             raise UserError(f"frozen_bn must be true or false, got {self.frozen_bn!r}")
         if not self.built_in and not self.by_path and not is_package_name(self.name):
-            near = difflib.get_close_matches(self.name, MODELS, n=1, cutoff=0.0)[0]
+            near = did_you_mean(self.name, MODELS, 0.0)
             raise UserError(
-                f"there is no model {self.name!r}, did you mean {near!r}? Use one of {', '.join(MODELS)}, an import "
+                f"there is no model {self.name!r}, {near} Use one of {', '.join(MODELS)}, an import "
                 f"path such as mypackage.build, or a network of {', '.join(PACKAGES)} such as smp:Unet"
             )
         if self.built_in:

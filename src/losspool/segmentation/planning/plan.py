@@ -174,7 +174,9 @@ def make_plan(data: DataConfig, out: Path, options: PlanOptions) -> Plan:
         *_data_settings(data, dataset),
         *(zoom, crop, _scale(facts, cell, zoom.value)),
         Setting(
-            "data.photometric", 0.5, "other light and colours; data.turns=true adds all turns, for images without an up"
+            "data.photometric",
+            0.5,
+            "other light and colours; data.turns=true adds all turns, for images that have no up",
         ),
         *_network_settings(network, weights, cell),
         Setting("loss.p", 1.3, "the paper's; on CamVid, other values of p and m show no clear trend"),

@@ -12,7 +12,7 @@ from losspool.segmentation.base import plain, yaml_line
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting by its dotted name, and why it is so."""
+    """A setting by its dotted name, and the reason for its value."""
 
     key: str
     value: Any

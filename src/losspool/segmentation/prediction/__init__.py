@@ -18,7 +18,7 @@ from losspool.segmentation.prediction.metrics import (
     mean_of_present,
     shares_of_labels,
 )
-from losspool.segmentation.prediction.pictures import heat_image, palette_image, save_png, void_color
+from losspool.segmentation.prediction.pictures import WEIGHT_UNIT, heat_image, palette_image, save_png, void_color
 from losspool.segmentation.prediction.predict_images import predict_run
 from losspool.segmentation.prediction.predictor import Predictor
 from losspool.segmentation.prediction.scoring import Scores, score
@@ -30,6 +30,7 @@ __all__ = [
     "COUNTS",
     "METRICS",
     "REGION_COUNTS",
+    "WEIGHT_UNIT",
     "Predictor",
     "Scores",
     "Spread",

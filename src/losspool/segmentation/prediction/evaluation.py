@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from losspool import __version__
-from losspool.segmentation.base import number_tables, plain, progress_bar, replacing, write_json
+from losspool.segmentation.base import counted, number_tables, plain, progress_bar, replacing, write_json
 from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.data import FileDataset, Groups, WarnOnce, check_classes
 from losspool.segmentation.prediction.metrics import METRICS, shares_of_labels
@@ -260,7 +260,7 @@ def confusion_tables(evaluation: Evaluation, width: int) -> list[Table]:
 
 
 def look_tables(evaluation: Evaluation, width: int) -> list[Table]:
-    """For generated scenes, the recall of each look's pixels; none for other data."""
+    """The recall of each look's pixels, for data that have looks; else none."""
     recalls = [recall for summary in evaluation.summaries if (recall := summary.get("recall_per_look")) is not None]
     if not recalls:
         return []
@@ -278,9 +278,7 @@ def heading(evaluation: Evaluation) -> str:
     passes = f", scales {', '.join(map(str, settings.scales))}" if settings.scales != (1.0,) else ""
     passes += ", flip" if settings.flip else ""
     skipped = max(len(scores.broken or ()) for scores in evaluation.scores.values())
-    images = f"{evaluation.images} image{'s' * (evaluation.images != 1)}" + (
-        f" ({skipped} of them skipped)" if skipped else ""
-    )
+    images = counted(evaluation.images, "image") + (f" ({skipped} of them skipped)" if skipped else "")
     return f"{evaluation.dataset}: {images}, tiling {settings.tiling}{passes}, IoU in %"
 
 

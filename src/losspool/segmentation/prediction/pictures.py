@@ -64,6 +64,10 @@ def overlay_image(image: Image.Image, labels: Pixels, classes: Sequence[ClassInf
     return blended
 
 
+WEIGHT_UNIT = 25.5
+"""Grey levels per unit of weight · n in stored weight maps. The plain mean has weight 1; white is 10 or more."""
+
+
 def heat_image(values: NDArray[np.floating], top: float, void: NDArray[np.bool_]) -> Image.Image:
     """Values from 0 to ``top`` in viridis, dark to bright; void is black."""
     place = np.clip(values / top, 0, 1) * (len(_ANCHORS) - 1)

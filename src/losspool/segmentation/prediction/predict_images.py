@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image
 from rich.console import Console
 
-from losspool.segmentation.base import UserError, in_threads, plain, say, track
+from losspool.segmentation.base import UserError, counted, in_threads, plain, say, track
 from losspool.segmentation.data import CITYSCAPES_CLASSES, ClassInfo, Pixels
 from losspool.segmentation.prediction.pictures import (
     cityscapes_image,
@@ -128,7 +128,7 @@ def predict_run(
     for fault in faults:
         say(f"fault: {fault}")
     count = len(sources) - len(faults)
-    output.print(plain(f"{count} image{'s' * (count != 1)} predicted: {out}"), markup=False, soft_wrap=True)
+    output.print(plain(f"{counted(count, 'image')} predicted: {out}"), markup=False, soft_wrap=True)
     return not faults
 
 

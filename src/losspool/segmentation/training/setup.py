@@ -219,7 +219,7 @@ def _fine_tuned(config: ModelConfig, path: Path, content: dict[str, Any], classe
     with fitting(path, "its own model"):
         spec, state = ModelSpec.from_dict(content["spec"]), {**content["model"], **content.get("averaged", {})}
     if spec.name != config.name:
-        raise UserError(f"{path}: model.weights is of the model {spec.name}, model.name is {config.name}")
+        raise UserError(f"{path}: model.weights holds a {spec.name}, but model.name is {config.name}")
     return build_fine_tuned(
         spec, state, path, classes, output_stride=config.output_stride, batch_norm=config.batch_norm
     )

@@ -20,7 +20,7 @@ from losspool.segmentation.base import BrokenFileError, in_threads, replacing, w
 from losspool.segmentation.config import Config
 from losspool.segmentation.data import ClassIndex, Dataset, Pixels, Skip, WarnOnce, try_pair
 from losspool.segmentation.models import Model
-from losspool.segmentation.prediction import Predictor, Scores, Weigher, palette_image, save_png, score
+from losspool.segmentation.prediction import WEIGHT_UNIT, Predictor, Scores, Weigher, palette_image, save_png, score
 from losspool.segmentation.training.processes import joined
 
 
@@ -64,10 +64,6 @@ class Validation:
         """The sum over ranks."""
         reduced = self.fabric.all_reduce(torch.from_numpy(part).to(self.fabric.device), reduce_op="sum")
         return cast(Tensor, reduced).cpu().numpy()
-
-
-WEIGHT_UNIT = 25.5
-"""Grey levels per unit of weight · n in the weight maps. The plain mean has weight 1; white is 10 or more."""
 
 
 class Previews:

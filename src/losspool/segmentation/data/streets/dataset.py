@@ -8,14 +8,14 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from losspool.segmentation.base import UserError
-from losspool.segmentation.data.protocol import ClassInfo, Pixels
+from losspool.segmentation.data.protocol import IGNORE, ClassInfo, Pixels
 from losspool.segmentation.data.streets.chance import Dice
 from losspool.segmentation.data.streets.classes import CLASSES, LOOKS
 from losspool.segmentation.data.streets.compose import VERSION, Scene, scene
-from losspool.segmentation.data.streets.noise import with_wrong_blobs
 
 COUNTS = {"train": 1000, "val": 100, "test": 200}
 """Default number of scenes per split."""
@@ -152,3 +152,22 @@ def _checked_size(size: Sequence[int]) -> tuple[int, int]:
     if len(sides) != 2 or not all(_is_whole(side) and low <= side <= high for side in sides):
         raise UserError(f"size of streets must be two whole numbers from {low} to {high}, not {size!r}")
     return sides[0], sides[1]
+
+
+def with_wrong_blobs(label: Pixels, share: float, num_classes: int, dice: Dice) -> Pixels:
+    """Give each blob another class with probability ``share``. A blob is a connected region (by edges) of one class."""
+    try:
+        from scipy.ndimage import label as connected
+    except ImportError:
+        raise UserError("data.streets_noise needs scipy: pip install 'losspool[lab]'") from None
+    noisy = label.copy()
+    for number in np.unique(label[label != IGNORE]).tolist():
+        blobs, count = connected(label == number)
+        swapped = np.full(count + 1, number, label.dtype)
+        for blob in range(1, count + 1):
+            if dice.chance(share):
+                other = dice.whole(0, num_classes - 2)
+                swapped[blob] = other + (other >= number)
+        noisy = np.where(blobs > 0, swapped[blobs], noisy)
+    noisy.setflags(write=False)
+    return noisy
