@@ -37,7 +37,7 @@ test: $(SETUP)  ## run the tests
 # By file: tests share what they have trained.
 test-clusters: $(SETUP)  ## run the tests of many processes, two hosts, Ray and Slurm
 	$(BIN)/python -m pytest -m cluster --numprocesses 3 --dist loadfile \
-		$$(grep --recursive --files-with-matches --include='test_*.py' 'pytest.mark.cluster' tests)
+		$$(grep --recursive --files-with-matches --include='test_*.py' 'pytest.mark.cluster' tests | sort)
 
 # Other frameworks, beside torch and the tools of the main environment, which stays free of them. pip would not find a
 # set of versions: torchvision's wheel asks for a CUDA build of torch.

@@ -1,5 +1,6 @@
 """With ``train.global_batch`` a run is the same for every number of processes, and may change it on the way."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import torch
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.config import TrainConfig, load_config
+from losspool.segmentation.losses import Criterion, LossConfig
 from losspool.segmentation.runs import checkpoint_path
 from losspool.segmentation.training import Trainer
 from losspool.segmentation.training.loader import stack
 from losspool.segmentation.training.micro_batches import MicroBatches
+from losspool.segmentation.training.processes import join
 from losspool.segmentation.training.sampling import Draw
 from real_runs import Processes, description, outcome
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
@@ -119,7 +122,7 @@ def test_micro_batches_have_at_most_the_batch_of_a_process(whole, batch, process
     ("settings", "processes", "sentence"),
     [
         ({"global_batch": 7}, 4, "train.global_batch = 7 cannot be divided among 4 processes; the nearest .* is 8"),
-        ({"global_batch": 9}, 4, "the nearest number that can is 8"),
+        ({"global_batch": 9}, 4, "the nearest number that can is 8, and 9 can be divided among 1, 3, 9$"),
         ({"global_batch": 1}, 4, "the nearest number that can is 4"),
         ({"global_batch": 8, "accumulate": 2}, 4, "train.accumulate = 2 has no meaning beside train.global_batch = 8"),
     ],
@@ -169,6 +172,42 @@ def test_a_run_that_began_without_it_goes_on_with_it(tmp_path):
     trainer = train(recipe, tmp_path / "run", plain[0], "train.global_batch=4", resume=True)
     assert trainer.state.regrouped is None
     assert_equal(checkpoint(tmp_path / "run", 12)["model"], truth)
+
+
+def test_a_change_that_batch_norm_learns_from_is_reported(tmp_path, capsys):
+    recipe = write_recipe(tmp_path, keep_steps=[5])
+    settings = ("model.name=tiny_model.build_normed", "model.batch_norm=train", "train.global_batch=4")
+    train(recipe, tmp_path / "run", *settings)
+    for step in (6, 10, 12):
+        checkpoint_path(tmp_path / "run" / "checkpoints", step).unlink(missing_ok=True)
+    train(recipe, tmp_path / "run", *settings, "train.batch=4", resume=True)
+    assert (
+        "BatchNorm now learns from 4 crops at a time instead of 2; the weights will differ" in capsys.readouterr().err
+    )
+
+
+def test_before_the_first_checkpoint_the_batch_stays(tmp_path):
+    """No checkpoint names the crops of a step yet, and the run starts over."""
+    recipe = write_recipe(tmp_path, checkpoint_every=100)
+    train(recipe, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    about = tmp_path / "run" / "run.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), "status": "running"}))  # as if it had been killed
+    with pytest.raises(UserError, match=r"its train\.(batch is 2|global_batch is None), the command says"):
+        train(recipe, tmp_path / "run", "train.global_batch=6", "train.batch=3", resume=True)
+
+
+def test_machines_with_unequal_numbers_of_processes_are_refused(monkeypatch):
+    for name, value in (("WORLD_SIZE", "3"), ("LOCAL_WORLD_SIZE", "2"), ("GROUP_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=r"2 of 3 processes on 2 machines; .* the same --nproc-per-node on all"):
+        join("32-true", 60.0)
+
+
+def test_hard_pixels_are_selected_by_each_process_with_any_scope():
+    for scope in ("image", "batch", "global"):
+        assert Criterion(LossConfig("ohem", scope=scope)).scope == "batch"
+    assert Criterion(LossConfig("lmp", scope="global")).scope == "global"
 
 
 def test_synchronised_batch_norm_is_refused_on_the_cpu(tmp_path, command):

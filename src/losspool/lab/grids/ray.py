@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import secrets
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from losspool.lab.grids.tasks import Options, Outcome, Task, run_task
-from losspool.segmentation.base import UserError, plain
+from losspool.segmentation.base import UserError, first_line, plain
 
 _PATIENCE = 60.0
 """Seconds that tasks have to save their state and end, and a machine to answer."""
@@ -39,8 +40,8 @@ class RayExecutor:
             where = address or "local"
             ray.init(address=where, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:  # the last: a wrong token
-            reason = str(error).splitlines()[0]
-            raise UserError(f"--address {address}: Ray cannot be reached there ({reason})") from None
+            place = f"--address {address}: Ray cannot be reached there" if address else "Ray cannot be started here"
+            raise UserError(f"{place} ({first_line(error)})") from None
         has_gpus = ray.cluster_resources().get("GPU", 0) >= 1
         self._gpus = int(has_gpus) if options.gpus_per_run is None else options.gpus_per_run
         self._pending: dict[Any, Task] = {}
@@ -114,6 +115,9 @@ class RayExecutor:
 
 
 def _missing(paths: Sequence[Path]) -> list[Path]:
+    """What a machine does not see. It must have losspool, which this function does not need: its code is sent."""
+    if importlib.util.find_spec("losspool") is None:
+        raise ModuleNotFoundError("No module named 'losspool'")
     return [path for path in paths if not path.exists()]
 
 

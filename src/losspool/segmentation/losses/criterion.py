@@ -74,9 +74,9 @@ class Criterion(nn.Module):
 
     @property
     def scope(self) -> Scope:
-        """What depends on each other: a loss that selects hard pixels does so in the batch, even with scope image."""
+        """What depends on each other: a loss that selects hard pixels does so in a process's batch, with any scope."""
         selects = any(cast(Term, term).loss.keep_hard is not None for term in self._terms)
-        return "batch" if selects and self._settings.scope == "image" else self._settings.scope
+        return "batch" if selects else self._settings.scope
 
     def forward(
         self, output: Tensor | TrainingOutput, labels: Tensor, seeds: Sequence[int] = (), step: int | None = None

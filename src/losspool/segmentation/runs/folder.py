@@ -140,7 +140,7 @@ def check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
         # Before its first checkpoint the run starts over, so the initial weights matter.
         free = FREE_TO_CHANGE if steps_in(folder.checkpoints) else FREE_TO_CHANGE - {"model.weights"}
         stored, wanted = (flat(each) for each in (load_config(folder.config), as_begun(config, folder)))
-        if config.train.global_batch is not None:  # the trainer compares the crops of a step
+        if config.train.global_batch is not None and steps_in(folder.checkpoints):  # which names the crops of a step
             free = free | {"train.batch", "train.accumulate"}
             free = free if stored["train.global_batch"] is not None else free | {"train.global_batch"}
         for key in wanted:

@@ -37,9 +37,10 @@ class MicroBatches(NamedTuple):
         share, rest = divmod(whole, processes)
         if rest:
             nearest = max(round(whole / processes), 1) * processes
+            divisors = ", ".join(str(each) for each in range(1, whole + 1) if whole % each == 0)
             raise UserError(
                 f"train.global_batch = {whole} cannot be divided among {processes} processes; the nearest number that "
-                f"can is {nearest}"
+                f"can is {nearest}, and {whole} can be divided among {divisors}"
             )
         size = next(size for size in range(min(train.batch, share), 0, -1) if share % size == 0)
         return cls(size, share // size, processes)
@@ -54,7 +55,7 @@ class MicroBatches(NamedTuple):
         if train.global_batch is None and before.processes != self.processes:
             raise UserError(
                 f"{run}: the run was started with {before.processes} processes, got {self.processes}; resume it with "
-                f"the same number, or with train.global_batch={before.crops}, which any number can keep"
+                f"the same number, or with train.global_batch={before.crops}, with any number that divides it"
             )
         if before.crops != self.crops:
             raise UserError(f"{run}: its steps have {before.crops} crops, train.global_batch says {self.crops}")

@@ -37,11 +37,17 @@ def join(precision: str, timeout: float) -> Fabric:
         end_with_parent(signal.SIGTERM)
     limit = timedelta(seconds=timeout)
     world, local = (int(os.environ.get(name, 1)) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    machines = int(os.environ.get("GROUP_WORLD_SIZE", world // local))
+    if machines * local != world:
+        raise UserError(
+            f"this machine has {local} of {world} processes on {machines} machines; start torchrun with the same "
+            f"--nproc-per-node on all of them"
+        )
     fabric = Fabric(
         accelerator="cuda" if accelerated else "cpu",  # not MPS, which lacks the float64 of our counts
         strategy=DDPStrategy(timeout=limit) if world > 1 else "auto",
         devices=local,
-        num_nodes=world // local,
+        num_nodes=machines,
         precision=precision,  # type: ignore[arg-type]  # one that TrainConfig takes
         # Named, because Fabric would take a single process on a Slurm node for one of many.
         plugins=[TorchElasticEnvironment() if world > 1 else LightningEnvironment()],

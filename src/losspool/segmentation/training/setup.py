@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch.distributed import ProcessGroup
 from losspool.segmentation.base import BrokenFileError, UserError, say, sweep
 from losspool.segmentation.config import Config, ModelConfig, TrainConfig
 from losspool.segmentation.data import (
+    ClassIndex,
     ClassInfo,
     Dataset,
     FileDataset,
@@ -26,7 +28,6 @@ from losspool.segmentation.data import (
 from losspool.segmentation.losses import Criterion
 from losspool.segmentation.models import Model, ModelSpec, build_fine_tuned, build_from_spec, build_model, synchronised
 from losspool.segmentation.runs import (
-    FREE_TO_CHANGE,
     RunFolder,
     RunLock,
     as_begun,
@@ -47,6 +48,9 @@ from losspool.segmentation.training.optimization import AveragedWeights, build_o
 from losspool.segmentation.training.processes import gathered, handed_out
 from losspool.segmentation.training.sampling import CropSampler
 from losspool.segmentation.training.validation import Previews, Validation
+
+_OF_A_MACHINE = {"data.root", "data.cache", "data.workers", "data.timeout", "model.weights", "train.trackers"}
+"""Settings that may differ between machines. When to save and to log must not: all processes meet there."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ def set_up(
     broken = warn if config.data.skip_broken else None
     with fabric.rank_zero_first(local=True):  # one rank builds it, the others read the cache
         index = class_index(data, Path(config.data.cache) if config.data.cache else None, broken)
+    _check_same_data(config, data, index, fabric)
     if fabric.global_rank == 0 and (found := index_warnings(data, index)):
         say(f"warning: {'; '.join(found)}")
     sampler = CropSampler(index, config.sampling, config.seed)
@@ -168,7 +173,7 @@ def _claim_and_read(folder: RunFolder, config: Config, lock: RunLock, resume: bo
 
 def _check_same_settings(folder: RunFolder, config: Config, fabric: Fabric) -> None:
     """Raise ``UserError`` if the ranks were started with different settings: on several machines they may be."""
-    fixed = {key: value for key, value in flat(config).items() if key not in FREE_TO_CHANGE}
+    fixed = {key: value for key, value in flat(config).items() if key not in _OF_A_MACHINE}
     for rank, others in enumerate(gathered(fabric, fixed)):
         for key, value in fixed.items():
             if others[key] != value:
@@ -176,6 +181,18 @@ def _check_same_settings(folder: RunFolder, config: Config, fabric: Fabric) -> N
                     f"{folder.path}: rank {rank} has {key} = {others[key]!r}, rank {fabric.global_rank} {value!r}; "
                     f"start all machines with the same settings"
                 )
+
+
+def _check_same_data(config: Config, data: Dataset, index: ClassIndex, fabric: Fabric) -> None:
+    """Raise ``UserError`` if the machines hold different data: each rank draws crops from all images."""
+    names = hashlib.sha256("\n".join(data.names).encode()).hexdigest()
+    mine = len(data), names, index.pixels.sum(0).tolist()
+    for rank, others in enumerate(gathered(fabric, mine)):
+        if others != mine:
+            raise UserError(
+                f"data.root={config.data.root}: rank {rank} has {others[0]} training images, rank {fabric.global_rank} "
+                f"{mine[0]}, or other names or labels; all machines need the same data"
+            )
 
 
 def _check_newest(folder: RunFolder, fabric: Fabric) -> None:

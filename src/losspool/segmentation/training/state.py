@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from torch import nn
+
 from losspool.segmentation.base import parse_yaml, say
 from losspool.segmentation.config import Config, TrainConfig, dump_config
 from losspool.segmentation.runs import fitting
@@ -99,6 +101,11 @@ def checkpoint_content(setup: Setup, state: State, window: StepStats) -> dict[st
     }
 
 
+def _learns_norms(setup: Setup) -> bool:
+    layers = setup.model.module.modules()
+    return not setup.model.spec.frozen_bn and any(isinstance(layer, nn.BatchNorm2d) for layer in layers)
+
+
 def restored(setup: Setup, stored: dict[str, Any] | None) -> tuple[State, StepStats]:
     """Restore a run from the content of a checkpoint. Returns its state and window; those of a new run without one."""
     window = StepStats.zeros(len(setup.data.classes))
@@ -119,6 +126,9 @@ def restored(setup: Setup, stored: dict[str, Any] | None) -> tuple[State, StepSt
         before = replace(config.train, **kept, global_batch=known.get("global_batch"))
         split = MicroBatches.of(before, int(stored["processes"]))
     setup.split.check_kept(split, config.train, setup.criterion.scope, setup.folder.path)
+    if main and split.size != setup.split.size and _learns_norms(setup):
+        sizes = f"{setup.split.size} crops at a time instead of {split.size}"
+        say(f"warning: BatchNorm now learns from {sizes}; the weights will differ from those of an undisturbed run")
     if split.processes != setup.split.processes:
         state.regrouped = [*(state.regrouped or []), [state.step, split.processes, setup.split.processes]]
     if main:
