@@ -163,8 +163,8 @@ def test_mistakes_are_one_sentence(tmp_path, command, monkeypatch):
             "raw",
             "--out",
             "x.yaml",
-        ): "raw: no split of folder found; it has the layout images/*.jpg + masks/*.png, which "
-        "this takes: losspool data import raw DEST",
+        ): "raw: no split of folder found; it has the layout images/*.jpg + masks/*.png; run: "
+        "losspool data import raw DEST",
         ("data", "--out", "taken.yaml"): "taken.yaml: the file exists; name another one with --out",
         (
             "data",

@@ -67,7 +67,7 @@ def test_preprocessing_and_batch_norm_are_the_runs(trained, tmp_path, monkeypatc
 
 def test_mistakes(trained, tmp_path):
     recipe, weights = tmp_path / "tiny.yaml", f"model.weights={trained}"
-    with pytest.raises(UserError, match=r"of the model tiny_model\.build, model\.name is tiny_model\.build_plain"):
+    with pytest.raises(UserError, match=r"holds a tiny_model\.build, but model\.name is tiny_model\.build_plain"):
         network(recipe, tmp_path / "run", weights, "model.name=tiny_model.build_plain")
     with pytest.raises(UserError, match="the run has no checkpoint"):
         network(recipe, tmp_path / "run", f"model.weights={tmp_path}")
