@@ -55,7 +55,7 @@ class MicroBatches(NamedTuple):
         if train.global_batch is None and before.processes != self.processes:
             raise UserError(
                 f"{run}: the run was started with {before.processes} processes, got {self.processes}; resume it with "
-                f"the same number, or with train.global_batch={before.crops}, with any number that divides it"
+                f"the same number, or with train.global_batch={before.crops} and any number that divides it"
             )
         if before.crops != self.crops:
             raise UserError(f"{run}: its steps have {before.crops} crops, train.global_batch says {self.crops}")

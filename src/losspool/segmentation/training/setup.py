@@ -185,7 +185,7 @@ def _check_same_settings(folder: RunFolder, config: Config, fabric: Fabric) -> N
 
 def _check_same_data(config: Config, data: Dataset, index: ClassIndex, fabric: Fabric) -> None:
     """Raise ``UserError`` if the machines hold different data: each rank draws crops from all images."""
-    names = hashlib.sha256("\n".join(data.names).encode()).hexdigest()
+    names = hashlib.sha256("\n".join(data.names).encode(errors="surrogateescape")).hexdigest()
     mine = len(data), names, index.pixels.sum(0).tolist()
     for rank, others in enumerate(gathered(fabric, mine)):
         if others != mine:
