@@ -17,7 +17,7 @@ from PIL import Image
 
 from losspool.segmentation.config import LossConfig, SamplingConfig
 from losspool.segmentation.data import Augmentation, ClassIndex, FileDataset, Pair, build_index, contiguous
-from losspool.segmentation.data.streets import CLASSES, Streets
+from losspool.segmentation.data.kinds.streets import CLASSES, Streets
 from losspool.segmentation.losses import Criterion
 from losspool.segmentation.models import build_model
 from losspool.segmentation.prediction import confusion

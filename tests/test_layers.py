@@ -143,8 +143,9 @@ def test_base_imports_no_other_room():
             assert all(name.startswith("losspool.segmentation.base") for name in ours), path.name
 
 
-def test_no_loose_module_in_segmentation():
-    assert [path.name for path in (SOURCE / "segmentation").glob("*.py")] == ["__init__.py"]
+@pytest.mark.parametrize("name", ["segmentation", "segmentation/data", "lab"])
+def test_no_loose_module_where_there_are_folders(name):
+    assert [path.name for path in (SOURCE / name).glob("*.py")] == ["__init__.py"]
 
 
 def test_documents_import_from_rooms():

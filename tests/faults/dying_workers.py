@@ -18,9 +18,9 @@ from torch.utils.data._utils import worker as torch_worker
 
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.schema import SamplingConfig
-from losspool.segmentation.data.augment import Augmentation
-from losspool.segmentation.data.folder import open_folder
-from losspool.segmentation.data.indexing import build_index
+from losspool.segmentation.data.crops.augment import Augmentation
+from losspool.segmentation.data.crops.indexing import build_index
+from losspool.segmentation.data.kinds.folder import open_folder
 from losspool.segmentation.training.loader import crop_loader
 from losspool.segmentation.training.sampling import CropSampler, DrawStream
 from small_data import write_folder

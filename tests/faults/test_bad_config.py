@@ -10,7 +10,7 @@ from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.recipes import RECIPES as LIBRARY
 from losspool.segmentation.config.recipes import dump_config, load_config
 from losspool.segmentation.config.schema import Config
-from losspool.segmentation.data.labels import ClassFile, read_classes
+from losspool.segmentation.data.files.labels import ClassFile, read_classes
 from small_data import CLASSES, VOID
 
 RECIPES = [path.read_bytes() for path in LIBRARY.files.values()]

@@ -11,8 +11,8 @@ from PIL import Image
 
 from faults.bad_files import bounded_memory, damaged, many, png, read_or_refused
 from losspool.segmentation.base.errors import BrokenFileError
-from losspool.segmentation.data.images import read_image
-from losspool.segmentation.data.labels import LabelDecoder, contiguous
+from losspool.segmentation.data.files.images import read_image
+from losspool.segmentation.data.files.labels import LabelDecoder, contiguous
 from small_data import VOID, label_values
 
 

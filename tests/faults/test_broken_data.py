@@ -15,9 +15,9 @@ from losspool.segmentation.base.errors import BrokenFileError, UserError
 from losspool.segmentation.base.process import Interrupted
 from losspool.segmentation.config.recipes import load_config
 from losspool.segmentation.config.schema import SamplingConfig
-from losspool.segmentation.data.augment import Augmentation, crop
-from losspool.segmentation.data.folder import open_folder
-from losspool.segmentation.data.indexing import build_index, class_index
+from losspool.segmentation.data.crops.augment import Augmentation, crop
+from losspool.segmentation.data.crops.indexing import build_index, class_index
+from losspool.segmentation.data.kinds.folder import open_folder
 from losspool.segmentation.data.protocol import read_pair
 from losspool.segmentation.prediction.scoring import score
 from losspool.segmentation.training.loader import CropDataset, crop_loader

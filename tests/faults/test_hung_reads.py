@@ -9,7 +9,7 @@ import pytest
 
 from faults.bad_files import hang, hung
 from losspool.segmentation.base.process import Interrupted
-from losspool.segmentation.data.folder import open_folder
+from losspool.segmentation.data.kinds.folder import open_folder
 from losspool.segmentation.training.validation import Previews
 from real_runs import description, outcome, until
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe

@@ -12,7 +12,7 @@ from lab_runs import CLASSES, lab_config, statistics_of, write_lab, write_lab_ru
 from losspool.lab.comparison import Statistics, compare, find_runs
 from losspool.lab.figures import gain, style
 from losspool.segmentation.base.errors import UserError
-from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES
+from losspool.segmentation.data.kinds.cityscapes import CLASSES as CITYSCAPES
 from plain_bootstrap import T_975
 
 

@@ -13,7 +13,7 @@ from lab_tables import rows, tables
 from losspool.lab.tables import format_table
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.schema import DataConfig
-from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES
+from losspool.segmentation.data.kinds.cityscapes import CLASSES as CITYSCAPES
 from losspool.segmentation.data.protocol import ClassInfo
 from plain_bootstrap import LAB_BLOCKS, plain_intervals, plain_mean, plain_scores, stored_counts
 from plain_metrics import STEPS, interval, lines, score

@@ -7,7 +7,7 @@ import pytest
 
 from losspool.lab.tables import format_table, paper, paper_tables
 from losspool.lab.tables.paper import m_sweep, table1, table2, table3
-from losspool.segmentation.data import cityscapes, voc
+from losspool.segmentation.data.kinds import cityscapes, voc
 
 # The rows of the paper's Table 1, copied from its source (a comma there is a slip of the pen).
 TABLE1 = """

@@ -15,10 +15,10 @@ from PIL import Image
 from cityscapes_data import official_scores, write_cityscapes
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.schema import Config, DataConfig, EvaluateConfig
-from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES
-from losspool.segmentation.data.cityscapes import open_cityscapes
-from losspool.segmentation.data.folder import open_folder
-from losspool.segmentation.data.streets import LOOKS, Streets
+from losspool.segmentation.data.kinds.cityscapes import CLASSES as CITYSCAPES
+from losspool.segmentation.data.kinds.cityscapes import open_cityscapes
+from losspool.segmentation.data.kinds.folder import open_folder
+from losspool.segmentation.data.kinds.streets import LOOKS, Streets
 from losspool.segmentation.prediction.evaluation import Spread
 from losspool.segmentation.prediction.metrics import iou, mean_iou
 from losspool.segmentation.prediction.predict_images import parse_formats, predict_images
@@ -288,7 +288,7 @@ def test_options_change_the_runs_settings(tmp_path, command):
 
 
 def test_streets_have_a_recall_per_look(tmp_path, command, monkeypatch):
-    monkeypatch.setattr("losspool.segmentation.data.streets.dataset.COUNTS", {"train": 3, "val": 2, "test": 1})
+    monkeypatch.setattr("losspool.segmentation.data.kinds.streets.dataset.COUNTS", {"train": 3, "val": 2, "test": 1})
     config = small_config(tmp_path / "data", data=DataConfig("streets", streets_size=(64, 64), streets_train=2))
     folder = write_run(tmp_path / "run", config)
     code, output, _ = command("evaluate", folder.path, "--model", "tiny_model.build")

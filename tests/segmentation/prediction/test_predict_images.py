@@ -11,7 +11,7 @@ from PIL import Image
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.schema import Config, DataConfig
 from losspool.segmentation.data import Reading
-from losspool.segmentation.data.cityscapes import LABEL_IDS
+from losspool.segmentation.data.kinds.cityscapes import LABEL_IDS
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.prediction.pictures import overlay_image, palette_image, void_color
 from losspool.segmentation.prediction.sources import Source, sources_of_files

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 import losspool
 from losspool.segmentation.config.schema import DataConfig, LossConfig
-from losspool.segmentation.data.folder import open_folder
+from losspool.segmentation.data.kinds.folder import open_folder
 from losspool.segmentation.prediction.pictures import heat_image
 from losspool.segmentation.prediction.trained_run import TrainedRun
 from losspool.segmentation.prediction.weight_maps import WeightMap, weigher_of

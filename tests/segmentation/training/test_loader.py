@@ -8,9 +8,9 @@ import torch
 
 from losspool.segmentation.base.errors import BrokenFileError, UserError
 from losspool.segmentation.config.schema import SamplingConfig
-from losspool.segmentation.data.augment import Augmentation
-from losspool.segmentation.data.indexing import build_index
-from losspool.segmentation.data.registry import open_dataset
+from losspool.segmentation.data.crops.augment import Augmentation
+from losspool.segmentation.data.crops.indexing import build_index
+from losspool.segmentation.data.kinds.registry import open_dataset
 from losspool.segmentation.prediction.metrics import confusion
 from losspool.segmentation.training.loader import CropDataset, crop_loader
 from losspool.segmentation.training.sampling import CropSampler, Draw, DrawStream, RunningIoU

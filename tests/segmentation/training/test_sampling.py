@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.schema import SamplingConfig
-from losspool.segmentation.data.indexing import ClassIndex
+from losspool.segmentation.data.crops.indexing import ClassIndex
 from losspool.segmentation.training.sampling import CropSampler, DrawStream, RunningIoU
 
 CLASSES = 4

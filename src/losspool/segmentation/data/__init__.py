@@ -1,18 +1,22 @@
 """Datasets behind one protocol, class indexing, and augmented crops."""
 
-from losspool.segmentation.data.augment import Augmentation, crop
-from losspool.segmentation.data.card import report_import
-from losspool.segmentation.data.check_report import report_check
-from losspool.segmentation.data.cityscapes import CLASSES as CITYSCAPES_CLASSES
-from losspool.segmentation.data.cityscapes import LABEL_IDS as CITYSCAPES_LABEL_IDS
-from losspool.segmentation.data.files import FileDataset, Pair, existing_folder, images_below, unread_files
-from losspool.segmentation.data.groups import Groups
-from losspool.segmentation.data.hints import known_splits, with_hint
-from losspool.segmentation.data.images import SUFFIXES, Intensity, Reading, UnknownRangeError, opened, read_image
-from losspool.segmentation.data.import_data import Options as ImportOptions
-from losspool.segmentation.data.indexing import ClassIndex, build_index, cache_folder, class_index
-from losspool.segmentation.data.labels import contiguous
-from losspool.segmentation.data.layouts import in_label_folder
+from losspool.segmentation.data.checking.report import report_check
+from losspool.segmentation.data.checking.traps import index_warnings
+from losspool.segmentation.data.crops.augment import Augmentation, crop
+from losspool.segmentation.data.crops.indexing import ClassIndex, build_index, cache_folder, class_index
+from losspool.segmentation.data.files.file_dataset import FileDataset, Pair, existing_folder, images_below, unread_files
+from losspool.segmentation.data.files.groups import Groups
+from losspool.segmentation.data.files.images import SUFFIXES, Intensity, Reading, UnknownRangeError, opened, read_image
+from losspool.segmentation.data.files.labels import contiguous
+from losspool.segmentation.data.importing.card import report_import
+from losspool.segmentation.data.importing.hints import known_splits, with_hint
+from losspool.segmentation.data.importing.import_data import Options as ImportOptions
+from losspool.segmentation.data.importing.layouts import in_label_folder
+from losspool.segmentation.data.importing.splitting import Splitting
+from losspool.segmentation.data.kinds.cityscapes import CLASSES as CITYSCAPES_CLASSES
+from losspool.segmentation.data.kinds.cityscapes import LABEL_IDS as CITYSCAPES_LABEL_IDS
+from losspool.segmentation.data.kinds.registry import DATASETS, DatasetKind, dataset_kind, open_dataset, splits_of
+from losspool.segmentation.data.kinds.voc import VOC_AUGMENTED_IMAGES, prepare_voc
 from losspool.segmentation.data.protocol import (
     IGNORE,
     ClassInfo,
@@ -26,10 +30,6 @@ from losspool.segmentation.data.protocol import (
     read_pair,
     try_pair,
 )
-from losspool.segmentation.data.registry import DATASETS, DatasetKind, dataset_kind, open_dataset, splits_of
-from losspool.segmentation.data.splitting import Splitting
-from losspool.segmentation.data.traps import index_warnings
-from losspool.segmentation.data.voc import VOC_AUGMENTED_IMAGES, prepare_voc
 
 __all__ = [
     "CITYSCAPES_CLASSES",

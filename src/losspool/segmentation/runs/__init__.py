@@ -12,7 +12,6 @@ from losspool.segmentation.runs.checkpoints import (
 from losspool.segmentation.runs.folder import (
     FREE_TO_CHANGE,
     RunFolder,
-    as_begun,
     check_folder,
     check_unsaved,
     chosen_steps,
@@ -40,7 +39,6 @@ __all__ = [
     "RunFolder",
     "RunLock",
     "Trackers",
-    "as_begun",
     "check_folder",
     "check_trackers",
     "check_unsaved",

@@ -127,46 +127,54 @@ FREE_TO_CHANGE = {
 """Settings that may differ when a run is resumed. None of them changes the numbers of the remaining steps."""
 
 
-def check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
+def check_folder(folder: RunFolder, config: Config, resume: bool) -> Config:
     """Check that the folder is free, or holds a run with this config that is to be resumed.
 
-    A run that ended before its first step blocks nothing: it may start again, with other settings too.
+    Returns the config, for a run to resume with images read as it has read them so far. A run that ended before its
+    first step blocks nothing: it may start again, with other settings too.
     """
     if folder.path.exists() and not folder.path.is_dir():
         raise UserError(f"{folder.path}: a file is in the way of the run's folder")
-    if folder.config.exists() and not never_stepped(folder):
-        if not resume:
+    if not folder.config.exists():
+        if folder.path.is_dir() and any(_is_content(path) for path in folder.path.iterdir()):
+            raise UserError(f"{folder.path}: the folder holds other files; pass another one with --out")
+        return config
+    stepped = not never_stepped(folder)
+    if not resume:
+        if stepped:
             raise UserError(f"{folder.path}: the run exists; pass --resume to resume it, or another folder with --out")
-        # Before its first checkpoint the run starts over, so the initial weights matter.
-        free = FREE_TO_CHANGE if steps_in(folder.checkpoints) else FREE_TO_CHANGE - {"model.weights"}
-        stored, wanted = (flat(each) for each in (load_config(folder.config), as_begun(config, folder)))
-        if config.train.global_batch is not None and steps_in(folder.checkpoints):  # which names the crops of a step
-            free = free | {"train.batch", "train.accumulate"}
-            free = free if stored["train.global_batch"] is not None else free | {"train.global_batch"}
-        for key in wanted:
-            if key == "train.steps" and stored[key] < wanted[key]:
-                continue
-            if key not in free and stored.get(key) != wanted[key]:
-                hint = "; it may be raised, but not lowered" if key == "train.steps" else ""
-                raise UserError(
-                    f"{folder.path}: its {key} is {stored.get(key)!r}, the command says {wanted[key]!r}{hint}"
-                )
-    elif (
-        not folder.config.exists() and folder.path.is_dir() and any(_is_content(path) for path in folder.path.iterdir())
-    ):
-        raise UserError(f"{folder.path}: the folder holds other files; pass another one with --out")
+        return config
+    stored = load_config(folder.config)
+    config = _as_begun(config, stored, folder)
+    if stepped:
+        _check_resumable(folder, flat(stored), flat(config))
+    return config
 
 
-def as_begun(config: Config, folder: RunFolder) -> Config:
-    """The config of a run to resume, with images read as the run has read them so far.
+def _check_resumable(folder: RunFolder, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Check that only settings change that do not change the numbers of the remaining steps, or ``train.steps``."""
+    free = FREE_TO_CHANGE
+    if not steps_in(folder.checkpoints):  # then the run starts over, so the initial weights matter
+        free = free - {"model.weights"}
+    elif wanted["train.global_batch"] is not None:  # which names the crops of a step
+        free = free | {"train.batch", "train.accumulate"}
+        free = free if stored["train.global_batch"] is not None else free | {"train.global_batch"}
+    for key in wanted:
+        if key == "train.steps" and stored[key] < wanted[key]:
+            continue
+        if key not in free and stored.get(key) != wanted[key]:
+            hint = "; it may be raised, but not lowered" if key == "train.steps" else ""
+            raise UserError(f"{folder.path}: its {key} is {stored.get(key)!r}, the command says {wanted[key]!r}{hint}")
+
+
+def _as_begun(config: Config, stored: Config, folder: RunFolder) -> Config:
+    """The config with images read as the run has read them so far.
 
     Its range of intensities was found when it began. Earlier versions ignored the EXIF orientation.
     """
-    if not folder.config.exists():
-        return config
-    stored, stated = load_config(folder.config).data, read_yaml(folder.config, "the run's config").get("data", {})
-    intensity = stored.intensity if config.data.intensity == "auto" else config.data.intensity
-    exif = config.data.exif if "exif" in stated else stored.exif
+    stated = read_yaml(folder.config, "the run's config").get("data", {})
+    intensity = stored.data.intensity if config.data.intensity == "auto" else config.data.intensity
+    exif = config.data.exif if "exif" in stated else stored.data.exif
     return replace(config, data=replace(config.data, intensity=intensity, exif=exif))
 
 

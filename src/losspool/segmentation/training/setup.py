@@ -30,7 +30,6 @@ from losspool.segmentation.models import Model, ModelSpec, build_fine_tuned, bui
 from losspool.segmentation.runs import (
     RunFolder,
     RunLock,
-    as_begun,
     check_folder,
     check_trackers,
     check_unsaved,
@@ -163,11 +162,10 @@ def _claim_and_read(folder: RunFolder, config: Config, lock: RunLock, resume: bo
     begun = folder.config.exists()
     if begun and (resume or never_stepped(folder)):  # before reading, so that nobody writes a newer one
         lock.claim()
-    check_folder(folder, config, resume)
+    data = check_folder(folder, config, resume).data
     stored = newest_checkpoint(folder.checkpoints) if resume else None
     if begun and stored is None:
         check_unsaved(folder, config.train.checkpoint_every)
-    data = as_begun(config, folder).data if resume else config.data
     return (data.exif, data.intensity), stored
 
 

@@ -1,0 +1,1 @@
+"""Validate a dataset, and warn of properties that would silently make a result wrong."""

@@ -1,0 +1,1 @@
+"""What training draws: the class index, and augmented crops."""

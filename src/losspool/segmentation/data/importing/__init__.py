@@ -1,0 +1,1 @@
+"""Turn a download into a dataset: layouts, class lists, COCO, splits."""

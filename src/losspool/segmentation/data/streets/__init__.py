@@ -1,7 +1,0 @@
-"""Generated street scenes: a dataset without downloads, with a long-tailed class distribution and known looks."""
-
-from losspool.segmentation.data.streets.classes import CLASSES, LOOKS, Look
-from losspool.segmentation.data.streets.compose import Scene, scene
-from losspool.segmentation.data.streets.dataset import SPLITS, Streets, options, splits
-
-__all__ = ["CLASSES", "LOOKS", "SPLITS", "Look", "Scene", "Streets", "options", "scene", "splits"]

@@ -1,0 +1,97 @@
+"""The classes of a source: lists of them, and what is inferred from labels."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from losspool.segmentation.base import UserError
+from losspool.segmentation.data.files.labels import read_classes
+from losspool.segmentation.data.importing.class_lists import ClassList, SourceClass, infer_classes, read_class_list
+from small_data import noise, save
+
+
+@pytest.mark.parametrize("low", [1e-5, -0.25, 0.0])
+@pytest.mark.parametrize("high", [1e6, 1234567.0, 2e-5, 3.0])
+def test_a_range_is_read_as_it_was_written(tmp_path, low, high):
+    path = tmp_path / "classes.yaml"
+    path.write_text(ClassList((SourceClass("thing", 0),), intensity=(low, high)).to_yaml())
+    assert read_classes(path).intensity == (low, high)
+
+
+CLASS_LISTS = {
+    "a.csv": "id,name,r,g,b\n0,soil,0,0,0\n7,crop plant,0,128,0\n3,Void,9,9,9\n",
+    "b.csv": "name;r;g;b;id\nsoil;0;0;0;0\ncrop plant;0;128;0;7\nvoid;9;9;9;3\n",
+    "c.csv": "0\tsoil\t0\t0\t0\n7\tcrop plant\t0\t128\t0\n3\tvoid\t9\t9\t9\n",
+    "d.txt": "0 soil 0 0 0\n7 crop plant 0 128 0\n3 void 9 9 9\n",
+    "e.txt": "# ours\n0 soil\n7 crop plant\n3 void\n",
+    "f.txt": "soil\ncrop plant\nvoid\n",
+    "g.csv": "name;r;g;b\nsoil;0;0;0\ncrop plant;0;128;0\nvoid;9;9;9\n",
+}
+
+
+@pytest.mark.parametrize("name", CLASS_LISTS)
+def test_lists_of_classes_with_ids_colours_or_names_alone(tmp_path, name):
+    (tmp_path / name).write_text(CLASS_LISTS[name])
+    found = read_class_list(tmp_path / name)
+    numbered, colored = name[0] in "abcde", name[0] in "abcdg"
+    assert [(each.name, each.id) for each in found.classes] == [("soil", 0), ("crop plant", 7 if numbered else 1)]
+    assert [each.color for each in found.classes] == ([(0, 0, 0), (0, 128, 0)] if colored else [None, None])
+    assert found.void_ids == ((3,) if numbered else (2,))
+    assert found.void_colors == (((9, 9, 9),) if colored else ())
+    assert found.by_color == (colored and not numbered)
+
+
+@pytest.mark.parametrize("line", ["1 2 a", "300 soil 300 0 0", "70000 soil", "1 2 3 4"])
+def test_a_line_of_a_class_list_that_means_nothing(tmp_path, line):
+    (tmp_path / "classes.txt").write_text(f"0 a\n{line}\n")
+    with pytest.raises(UserError, match=r"classes\.txt: line 2 must name a class, with three colours from 0 to 255 or"):
+        read_class_list(tmp_path / "classes.txt")
+
+
+def blurred_masks(root, colours, jpeg):
+    """Masks of a circle, compressed or antialiased."""
+    rows, columns = np.mgrid[:64, :80]
+    for number in range(6):
+        inside = (rows - 30) ** 2 + (columns - 20 - 5 * number) ** 2 < (8 + number) ** 2
+        values = np.array(colours, np.uint8)[inside.astype(int)]
+        if jpeg:
+            save(root / f"masks/{number}.jpg", values, quality=80)
+        else:
+            picture = Image.fromarray(values).resize((160, 128), Image.Resampling.BILINEAR)
+            save(root / f"masks/{number}.png", picture.resize((80, 64), Image.Resampling.BILINEAR))
+        save(root / f"images/{number}.png", noise(64, 80, seed=number))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("colours", "jpeg", "tolerance"),
+    [((0, 255), True, 128), ((0, 255), False, 128), (((0, 0, 0), (120, 0, 120)), False, 85)],
+)
+def test_blurred_masks_are_refused_with_the_tolerance_that_mends_them(tmp_path, command, colours, jpeg, tolerance):
+    source = blurred_masks(tmp_path / "raw", colours, jpeg)
+    code, _, error = command("data", "import", source, tmp_path / "data")
+    assert code == 2
+    assert "different values, which look like compression or antialiasing; " in error
+    assert f"pass --tolerance {tolerance} for" in error
+    code, output, _ = command("data", "import", source, tmp_path / "data", "--tolerance", tolerance)
+    assert code == 0
+    assert "classes: background, foreground" in output
+    assert "of no class" not in output
+
+
+@pytest.mark.parametrize(
+    "values", [range(20), [*range(20), 255], [0, 7, 8, 11, 12, 13, 17, 19, 20, 21, 33], range(0, 70, 10)]
+)
+def test_rare_classes_are_not_taken_for_noise(values):
+    counts = Counter(dict.fromkeys(values, 1)) + Counter({0: 100_000})
+    assert len(infer_classes(counts, 0.0, Path("raw")).classes) == len([value for value in values if value != 255])
+
+
+def test_rare_colours_of_a_palette_are_not_taken_for_noise():
+    """CamVid's kind of palette: multiples of 64."""
+    colors = [(64 * red, 64 * green, 64 * blue) for red in range(3) for green in range(3) for blue in range(3)]
+    counts = Counter(dict.fromkeys(colors, 1)) + Counter(dict.fromkeys(colors[:3], 100_000))
+    assert len(infer_classes(counts, 0.0, Path("raw")).classes) == 27
