@@ -107,7 +107,7 @@ images: $(SETUP) demo  ## rebuild the README's pictures (needs a Chromium)
 bench: $(SETUP)  ## time the loss against F.cross_entropy and the solver against torch.sort
 	$(BIN)/python benchmarks/run.py
 
-matrix: $(SETUP)  ## check exactness on a million losses too (the tests stop at ten thousand)
+matrix: $(SETUP)  ## check exactness on a million losses, on every path (the tests stop at ten thousand)
 	PYTHONPATH=tests $(BIN)/python tests/scripts/large_matrix.py
 
 mutants: $(SETUP)  ## change the solver in many small ways and see the tests fail
