@@ -1,12 +1,13 @@
 """What a run is called, what may change when it goes on, and what a start that failed leaves behind."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
 from losspool.segmentation.base import UserError
-from losspool.segmentation.config import Config, DataConfig, TrainConfig, load_config
+from losspool.segmentation.config import RECIPES, Config, DataConfig, TrainConfig, load_config
 from losspool.segmentation.runs import RunFolder, never_stepped, run_name
 from losspool.segmentation.training import Trainer
 from losspool.segmentation.training.optimization import rate_factor
@@ -23,6 +24,9 @@ from trained_runs import assert_mistake
         ("mine", DataConfig("folder", "/data/peanut"), "peanut-mine-lmp-0"),
         ("mine", DataConfig("camvid", "/data/CamVid"), "camvid-mine-lmp-0"),
         ("camvid", DataConfig("camvid", "/data/CamVid"), "camvid-lmp-0"),
+        ("camvid-strong", DataConfig("camvid", "/data/CamVid"), "camvid-strong-lmp-0"),
+        ("camvid-strong", DataConfig("folder", "/data/peanut"), "peanut-lmp-0"),
+        ("peanut", DataConfig("folder", "/data/weeds"), "weeds-lmp-0"),
         ("streets", DataConfig("streets"), "streets-lmp-0"),
         ("run", DataConfig("mypackage.fields", "/data"), "fields-run-lmp-0"),
         ("camvid", DataConfig("folder", "/data/.my plants (2)"), "my-plants--2--lmp-0"),
@@ -31,6 +35,19 @@ from trained_runs import assert_mistake
 )
 def test_a_run_is_named_after_its_data_and_recipe(recipe, data, name):
     assert run_name(Config(recipe, data=data)) == name
+
+
+def test_recipes_of_the_package_give_runs_of_different_names():
+    configs = {name: load_config(name) for name in RECIPES.files}
+    assert len({run_name(config) for config in configs.values()}) == len(configs) > 6
+
+
+@pytest.mark.parametrize("name", RECIPES.files)
+def test_a_recipes_header_names_the_run_that_its_command_writes(name):
+    header = RECIPES.files[name].read_text()
+    commands = re.findall(r"^#   losspool train (\S+)(.*)", header, re.MULTILINE)
+    written = {f"runs/{run_name(load_config(recipe, words.split()))}" for recipe, words in commands}
+    assert set(re.findall(r"losspool evaluate (\S+)", header)) <= written
 
 
 def test_the_default_folder(tmp_path, command, monkeypatch):
@@ -191,3 +208,11 @@ def test_an_image_that_breaks_later_stops_with_its_steps(tmp_path):
     with pytest.raises(UserError) as caught:
         train(recipe, tmp_path / "run")
     assert "data.val" not in str(caught.value)
+
+
+def test_an_empty_config_is_another_run(tmp_path):
+    recipe, out = write_recipe(tmp_path), tmp_path / "run"
+    train(recipe, out)
+    (out / "config.yaml").write_text("")
+    with pytest.raises(UserError, match="its recipe is 'config', the command says 'tiny'"):
+        train(recipe, out, resume=True)

@@ -90,16 +90,17 @@ def _best_step(folder: RunFolder, newest: int) -> int | None:
 
 
 def run_name(config: Config) -> str:
-    """``peanut-lmp-0``: data, recipe, method and seed.
+    """``peanut-mine-lmp-0``: data, recipe, method and seed.
 
-    The recipe is left out where it says nothing: if it is called like the data, or ``recipe``, or comes with the
-    package and is used on other data.
+    The recipe is left out where it says nothing: if it is called ``recipe`` or like the data, or comes with the package
+    for other data. A recipe whose name begins with that of the data, such as ``camvid-strong``, stands for both.
     """
     data = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in config.data.title).lstrip(".")
-    known = {data, "recipe", *RECIPES.files}
-    return "-".join(
-        [data or "data", *([] if config.recipe in known else [config.recipe]), config.method, str(config.seed)]
-    )
+    data, recipe = data or "data", config.recipe
+    if recipe == "recipe" or (recipe in RECIPES.files and load_config(recipe).data.title != config.data.title):
+        recipe = data
+    subject = recipe if recipe == data or recipe.startswith(f"{data}-") else f"{data}-{recipe}"
+    return f"{subject}-{config.method}-{config.seed}"
 
 
 def default_folder(config: Config, resume: bool) -> Path:
@@ -172,9 +173,9 @@ def _as_begun(config: Config, stored: Config, folder: RunFolder) -> Config:
 
     Its range of intensities was found when it began. Earlier versions ignored the EXIF orientation.
     """
-    stated = read_yaml(folder.config, "the run's config").get("data", {})
+    stated = read_yaml(folder.config, "the run's config") or {}
     intensity = stored.data.intensity if config.data.intensity == "auto" else config.data.intensity
-    exif = config.data.exif if "exif" in stated else stored.data.exif
+    exif = config.data.exif if "exif" in stated.get("data", {}) else stored.data.exif
     return replace(config, data=replace(config.data, intensity=intensity, exif=exif))
 
 
