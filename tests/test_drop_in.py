@@ -77,6 +77,27 @@ def test_class_probabilities_pool_the_losses_of_torch(options, dtype):
     assert stats.weights.shape == LABELS.shape
 
 
+def test_class_probabilities_may_have_a_gradient():
+    """As those of a teacher that learns, too."""
+    shares, same = (SHARES.clone().requires_grad_() for _ in range(2))
+    cross_entropy(LOGITS, shares).backward()
+    max_pool(F.cross_entropy(LOGITS, same, reduction="none")).backward()
+    torch.testing.assert_close(shares.grad, same.grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_class_probabilities_in_blocks(dtype, monkeypatch):
+    """Of some pixels each, or of whole images; read again by a second backward pass, or in half precision."""
+    logits = LOGITS.to(dtype).requires_grad_()
+    plain = F.cross_entropy(logits.float(), SHARES, label_smoothing=0.1, reduction="none")
+    (expected,) = torch.autograd.grad(max_pool(plain), logits)
+    for block in (1, 21, 60, 1 << 20):
+        monkeypatch.setattr("losspool.ops.logits._CPU_BLOCK", block)
+        loss = cross_entropy(logits, SHARES, label_smoothing=0.1)
+        for _ in range(2):
+            torch.testing.assert_close(torch.autograd.grad(loss, logits, retain_graph=True)[0], expected)
+
+
 def test_one_hot_probabilities_are_labels():
     one_hot = F.one_hot(LABELS, 3).movedim(-1, 1).double()
     for options in ({}, {"scope": "batch"}, {"weight": [1.0, 2.0, 3.0], "label_smoothing": 0.3}):

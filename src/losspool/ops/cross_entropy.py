@@ -21,14 +21,9 @@ from torch import Tensor
 
 from losspool import kernels
 from losspool.ops.first_order import first_order
+from losspool.ops.labels import HardLabels, SoftLabels
 from losspool.ops.logits import CoarseLogits, FullLogits, Part, Place, interpolated, working_dtype
-from losspool.ops.pixel_losses import (
-    PixelLoss,
-    gradient_shares,
-    pixel_losses,
-    void_and_indices,
-    void_and_indices_unseen,
-)
+from losspool.ops.pixel_losses import PixelLoss, gradient_shares, pixel_losses, void_and_indices_unseen
 from losspool.ops.pooling import Pooled, Setting, combine, pool, pooled_losses
 from losspool.solver import host
 from losspool.solver.threads import spread
@@ -61,7 +56,8 @@ def pooled_cross_entropy(
 
     The target may also hold class probabilities (B, C, N).
     """
-    if target.ndim == 3 or host.is_symbolic(logits, target, class_weight):
+    soft = target.ndim == 3
+    if host.is_symbolic(logits, target, class_weight) or (soft and (target.requires_grad or not _in_blocks(logits))):
         return _composed(_enlarged(logits, enlargement), target, class_weight, pixel, setting, predict)
     if kernels.usable(logits):
         from losspool.ops.with_kernels import CrossEntropyWithKernels, LogitsOptions
@@ -74,6 +70,11 @@ def pooled_cross_entropy(
     return _FusedCrossEntropy.apply(logits, target.long(), class_weight, pixel, setting, predict)
 
 
+def _in_blocks(logits: Tensor) -> bool:
+    """Whether the loss is computed in blocks: not by a GPU's kernels, nor under ``torch.compile``."""
+    return not kernels.usable(logits) and not torch.compiler.is_compiling()
+
+
 def _enlarged(logits: Tensor, enlargement: Enlargement | None) -> Tensor:
     if enlargement is None:
         return logits
@@ -84,7 +85,7 @@ def _enlarged(logits: Tensor, enlargement: Enlargement | None) -> Tensor:
 def _composed(
     logits: Tensor, target: Tensor, class_weight: Tensor | None, pixel: PixelLoss, setting: Setting, predict: bool
 ) -> Result:
-    """Pool the losses that torch's cross-entropy gives: for class probabilities, and for what follows operations."""
+    """Pool the losses that torch's cross-entropy gives, where operations are traced, or the target has a gradient."""
     logits = logits.to(working_dtype(logits))
     weight = None if class_weight is None else class_weight.to(logits.dtype)
     prediction = logits.detach().argmax(1) if predict else None
@@ -121,7 +122,7 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
     ) -> Result:
         source = _source(logits, enlargement)
         ctx.exponentials = source.new_exponentials() if ctx.needs_input_grad[0] else None
-        read = _read_losses(source, target, class_weight, pixel, predict, ctx.exponentials)
+        read = _read_losses(source, _labels(target, class_weight, pixel), predict, ctx.exponentials)
         pooled = pool(read.losses if setting.per_image else read.losses.view(1, -1), setting)
         loss, factor = combine(pooled, setting)
         ctx.save_for_backward(logits, target, pooled.weights, factor, class_weight, read.sums)
@@ -134,10 +135,9 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
         if grad is None:
             return (None,) * 7
         logits, target, weights, factor, class_weight, sums = ctx.saved_tensors
-        pixel, clean, classes = ctx.pixel, ctx.clean, logits.shape[1]
-        source = _source(logits, ctx.enlargement)
+        source, labels = _source(logits, ctx.enlargement), _labels(target, class_weight, ctx.pixel)
         scale = (grad * factor).to(weights.dtype).unsqueeze(1)  # (R, 1)
-        weights = weights.view(target.shape)
+        weights = weights.view(labels.shape)
         # They become the gradient. A second backward pass, with retain_graph=True, computes them again.
         exponentials, ctx.exponentials = ctx.exponentials, None
         result = source.new_gradient() if exponentials is None else exponentials
@@ -149,22 +149,14 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
                 part = source.new_part(job, result)
                 for place in job:
                     spot = place[:2]
-                    labels = target[spot].long()
                     factors = weights[spot] * (scale if scale.shape[0] == 1 else scale[place.images])
-                    hard, soft, total = gradient_shares(factors, labels, class_weight, pixel=pixel, classes=classes)
                     if exponentials is None:
                         block, memory = source.read(place, buffer, part)
                         gradient = torch.sub(block, block.amax(1, keepdim=True), out=memory).exp_()
                     else:
                         gradient = exponentials[place.images, :, place.pixels]
                     divisor = gradient.sum(1) if sums is None else sums[spot]
-                    gradient.mul_(total / divisor.unsqueeze(1))  # total·softmax
-                    # Void pixels may have any class: their share is 0.
-                    gradient.scatter_add_(1, labels.clamp(0, classes - 1).unsqueeze(1), hard.neg())
-                    if soft is not None:
-                        gradient.sub_(soft)
-                    if not clean:
-                        gradient.masked_fill_((labels == pixel.ignore_index).unsqueeze(1), 0.0)
+                    labels.to_gradient(place, gradient, divisor, factors, ctx.clean)
                     source.write(place, gradient, part)
                 return part
 
@@ -237,24 +229,18 @@ class Read(NamedTuple):
 
 
 def _read_losses(
-    source: FullLogits | CoarseLogits,
-    target: Tensor,
-    class_weight: Tensor | None,
-    pixel: PixelLoss,
-    predict: bool,
-    exponentials: Tensor | None,
+    source: FullLogits | CoarseLogits, labels: HardLabels | SoftLabels, predict: bool, exponentials: Tensor | None
 ) -> Read:
     """Compute each pixel's loss, and fill ``exponentials``, exp(logit - peak), if given.
 
     A void pixel's logits may hold any value. If one is NaN, so is the softmax, and multiplying it
     by 0 in the backward pass does not give 0.
     """
-    losses = torch.empty(target.shape, dtype=source.buffer().dtype, device=target.device)
+    losses = source.buffer().new(labels.shape)
     sums = torch.empty_like(losses) if source.keeps_sums else None
     kept = None if exponentials is None else Part(exponentials)
-    prediction = torch.empty_like(target, dtype=torch.int64) if predict else None
-    look = host.host_may_look(target)
-    divide = void_and_indices if look else void_and_indices_unseen
+    prediction = torch.empty_like(losses, dtype=torch.int64) if predict else None
+    look = host.host_may_look(losses)
 
     def start() -> Callable[[list[Place]], bool]:
         buffer = source.buffer()
@@ -268,15 +254,7 @@ def _read_losses(
                     peak = torch.amax(block, 1)
                 else:
                     peak, prediction[spot] = block.max(1)  # several times faster than argmax
-                labels = target[spot].long()
-                void, indices = divide(labels, pixel, block.shape[1])
-                found, total = pixel_losses(block, peak, indices, class_weight, pixel, memory)
-                finite = look and math.isfinite(float(found.sum()))
-                if void is not None and finite:
-                    found.mul_(1.0 - void).sub_(void)
-                elif void is not None:
-                    found.masked_fill_(void > 0, -1.0)
-                losses[spot] = found
+                losses[spot], total, finite = labels.losses(place, block, peak, memory)
                 if sums is not None:
                     sums[spot] = total
                 clean = clean and (finite or not math.isnan(float(total.sum())))
@@ -286,6 +264,10 @@ def _read_losses(
 
     clean = spread(start, source.jobs(), source.size if look else 0)
     return Read(losses, sums, prediction, all(clean) and look)
+
+
+def _labels(target: Tensor, class_weight: Tensor | None, pixel: PixelLoss) -> HardLabels | SoftLabels:
+    return (HardLabels if target.ndim == 2 else SoftLabels)(target, class_weight, pixel)
 
 
 def _source(logits: Tensor, enlargement: Enlargement | None) -> FullLogits | CoarseLogits:

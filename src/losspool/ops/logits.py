@@ -8,7 +8,7 @@ the arithmetic, because the operating system clears it every time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -47,9 +47,13 @@ class Buffer:
         self._size, self._device, self._memory = size, logits.device, torch.empty(0)
         self.dtype = working_dtype(logits)
 
+    def new(self, shape: Sequence[int]) -> Tensor:
+        """Other memory of the same kind."""
+        return torch.empty(shape, dtype=self.dtype, device=self._device)
+
     def view(self, shape: torch.Size, classes_last: bool = False) -> Tensor:
         if not len(self._memory):
-            self._memory = torch.empty(self._size, dtype=self.dtype, device=self._device)
+            self._memory = self.new([self._size])
         memory = self._memory[: shape.numel()]
         return memory.view(shape[0], shape[2], shape[1]).transpose(1, 2) if classes_last else memory.view(shape)
 
