@@ -16,7 +16,7 @@ from losspool.segmentation.base.process import Interrupt
 from losspool.segmentation.runs import checkpoints
 from losspool.segmentation.runs.checkpoints import checkpoint_path, newest_checkpoint, steps_in, write_checkpoint
 from losspool.segmentation.runs.run_log import MetricsFile, read_metrics
-from losspool.segmentation.training import setup, validation
+from losspool.segmentation.training import claim, validation
 from losspool.segmentation.training.trainer import Trainer
 from real_runs import ENVIRONMENT, Processes, description, outcome, until
 from runs_for_tests import assert_equal, at_step, checkpoint, metrics, train, write_recipe
@@ -162,7 +162,7 @@ def test_machines_that_disagree_are_refused(other, sentence, recipe, tmp_path, m
     def gathered(_, mine):
         return [mine, mine | other if isinstance(mine, dict) else other] if type(mine) is type(other) else [mine]
 
-    monkeypatch.setattr(setup, "gathered", gathered)
+    monkeypatch.setattr(claim, "gathered", gathered)
     with pytest.raises(UserError, match=sentence):
         train(recipe, tmp_path / "run", resume=True)
 

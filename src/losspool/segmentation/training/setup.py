@@ -1,9 +1,7 @@
-"""Prepares a run: claims its folder, and builds data, model, loss, optimizer and validation from its config."""
+"""Builds the parts of a run from its config: data, model, loss, optimizer and validation."""
 
 from __future__ import annotations
 
-import hashlib
-import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,10 +11,9 @@ from lightning_fabric import Fabric
 from torch import nn
 from torch.distributed import ProcessGroup
 
-from losspool.segmentation.base import BrokenFileError, UserError, say, sweep
+from losspool.segmentation.base import BrokenFileError, UserError, say
 from losspool.segmentation.config import Config, ModelConfig, TrainConfig
 from losspool.segmentation.data import (
-    ClassIndex,
     ClassInfo,
     Dataset,
     FileDataset,
@@ -27,29 +24,13 @@ from losspool.segmentation.data import (
 )
 from losspool.segmentation.losses import Criterion
 from losspool.segmentation.models import Model, ModelSpec, build_fine_tuned, build_from_spec, build_model, synchronised
-from losspool.segmentation.runs import (
-    RunFolder,
-    RunLock,
-    check_folder,
-    check_trackers,
-    check_unsaved,
-    fitting,
-    flat,
-    never_stepped,
-    newest_checkpoint,
-    own_checkpoint,
-    steps_in,
-    write_config,
-)
+from losspool.segmentation.runs import RunFolder, RunLock, check_trackers, fitting, own_checkpoint
+from losspool.segmentation.training.claim import check_same_data, claim_and_read
 from losspool.segmentation.training.loader import check_prefetch
 from losspool.segmentation.training.micro_batches import MicroBatches
 from losspool.segmentation.training.optimization import AveragedWeights, build_optimizer
-from losspool.segmentation.training.processes import gathered, handed_out
 from losspool.segmentation.training.sampling import CropSampler
 from losspool.segmentation.training.validation import Previews, Validation
-
-_OF_A_MACHINE = {"data.root", "data.cache", "data.workers", "data.timeout", "model.weights", "train.trackers"}
-"""Settings that may differ between machines. When to save and to log must not: all processes meet there."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +60,7 @@ def set_up(
 ) -> tuple[Setup, dict[str, Any] | None]:
     """Claim the folder of a run to resume, and build every part. Returns them with the checkpoint to restore."""
     split = MicroBatches.of(config.train, fabric.world_size)
-    config, stored = _claim_and_read_on_rank_0(folder, config, fabric, hosts, lock, resume)
+    config, stored = claim_and_read(folder, config, fabric, hosts, lock, resume)
     check_prefetch(config.data.workers, config.sampling.lag)
     check_trackers(config.train.trackers)
     data = config.data.open(config.data.train)
@@ -90,7 +71,7 @@ def set_up(
     broken = warn if config.data.skip_broken else None
     with fabric.rank_zero_first(local=True):  # one rank builds it, the others read the cache
         index = class_index(data, Path(config.data.cache) if config.data.cache else None, broken)
-    _check_same_data(config, data, index, fabric)
+    check_same_data(config, data, index, fabric)
     if fabric.global_rank == 0 and (found := index_warnings(data, index)):
         say(f"warning: {'; '.join(found)}")
     sampler = CropSampler(index, config.sampling, config.seed)
@@ -131,88 +112,6 @@ def _network_and_optimizer(model: Model, train: TrainConfig, fabric: Fabric) -> 
     optimizer = build_optimizer(model, train)
     network = cast(nn.Module, torch.compile(module)) if train.compile else module
     return cast(tuple[Any, Any], fabric.setup(network, optimizer))
-
-
-def _claim_and_read_on_rank_0(
-    folder: RunFolder, config: Config, fabric: Fabric, hosts: ProcessGroup | None, lock: RunLock, resume: bool
-) -> tuple[Config, dict[str, Any] | None]:
-    """Read the checkpoint to resume from, and return it with the config as the run has begun.
-
-    Rank 0 reads, and hands what it found to the others, which may not see its folder. Raises ``UserError`` on every
-    rank if the folder does not fit the config.
-    """
-    _check_same_settings(folder, config, fabric)
-    found: tuple[Any, dict[str, Any] | None] | UserError | None = None
-    if fabric.global_rank == 0:
-        try:
-            found = _claim_and_read(folder, config, lock, resume)
-        except UserError as error:
-            found = error
-    found = handed_out(hosts, found)
-    if isinstance(found, UserError):
-        raise found
-    assert found is not None
-    (exif, intensity), stored = found
-    _check_newest(folder, fabric)
-    return replace(config, data=replace(config.data, exif=exif, intensity=intensity)), stored
-
-
-def _claim_and_read(folder: RunFolder, config: Config, lock: RunLock, resume: bool) -> tuple[Any, Any]:
-    """How the run reads its images, and its newest checkpoint."""
-    begun = folder.config.exists()
-    if begun and (resume or never_stepped(folder)):  # before reading, so that nobody writes a newer one
-        lock.claim()
-    data = check_folder(folder, config, resume).data
-    stored = newest_checkpoint(folder.checkpoints) if resume else None
-    if begun and stored is None:
-        check_unsaved(folder, config.train.checkpoint_every)
-    return (data.exif, data.intensity), stored
-
-
-def _check_same_settings(folder: RunFolder, config: Config, fabric: Fabric) -> None:
-    """Raise ``UserError`` if the ranks were started with different settings: on several machines they may be."""
-    fixed = {key: value for key, value in flat(config).items() if key not in _OF_A_MACHINE}
-    for rank, others in enumerate(gathered(fabric, fixed)):
-        for key, value in fixed.items():
-            if others[key] != value:
-                raise UserError(
-                    f"{folder.path}: rank {rank} has {key} = {others[key]!r}, rank {fabric.global_rank} {value!r}; "
-                    f"start all machines with the same settings"
-                )
-
-
-def _check_same_data(config: Config, data: Dataset, index: ClassIndex, fabric: Fabric) -> None:
-    """Raise ``UserError`` if the machines hold different data: each rank draws crops from all images."""
-    names = hashlib.sha256("\n".join(data.names).encode(errors="surrogateescape")).hexdigest()
-    mine = len(data), names, index.pixels.sum(0).tolist()
-    for rank, others in enumerate(gathered(fabric, mine)):
-        if others != mine:
-            raise UserError(
-                f"data.root={config.data.root}: rank {rank} has {others[0]} training images, rank {fabric.global_rank} "
-                f"{mine[0]}, or other names or labels; all machines need the same data"
-            )
-
-
-def _check_newest(folder: RunFolder, fabric: Fabric) -> None:
-    """Raise ``UserError`` if another rank has newer checkpoints than rank 0: a machine with a disk of its own."""
-    seen = gathered(fabric, (max(steps_in(folder.checkpoints), default=0), platform.node()))
-    newest, host = max(seen)
-    if newest > seen[0][0]:
-        raise UserError(
-            f"{folder.checkpoints}: {host} has a checkpoint of step {newest}, and {seen[0][1]}, which would write the "
-            f"next one, none after step {seen[0][0]}; pass an --out that all machines share, or copy the folder"
-        )
-
-
-def begin(folder: RunFolder, config: Config, lock: RunLock) -> None:
-    """Write the config to the run's folder, and delete temporary files of killed writers."""
-    if not lock.held:
-        lock.claim()
-        if folder.config.exists():
-            raise UserError(f"{folder.path}: another process has just started this run")
-    sweep(folder.path)
-    sweep(folder.previews)
-    write_config(folder, config)
 
 
 def _stored_model(folder: RunFolder, config: Config, data: Dataset, stored: dict[str, Any]) -> Model:

@@ -15,11 +15,12 @@ import torch
 from losspool.segmentation import runs
 from losspool.segmentation.base import Interrupt, Interrupted, UserError, say
 from losspool.segmentation.config import Config, load_config
+from losspool.segmentation.training.claim import begin
 from losspool.segmentation.training.loader import Batch, draws_ahead, training_batches
 from losspool.segmentation.training.optimization import clip_gradients, set_rates
 from losspool.segmentation.training.processes import any_rank, host_group, join, joined, raise_if_lost
 from losspool.segmentation.training.progress import cores_hint, resume_command, say_scores, shown_progress
-from losspool.segmentation.training.setup import begin, set_up
+from losspool.segmentation.training.setup import set_up
 from losspool.segmentation.training.state import checkpoint_content, restored
 from losspool.segmentation.training.step_stats import Step, StepStats, Stopwatch, UnreadSteps, host_waits, step_stats
 
