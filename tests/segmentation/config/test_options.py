@@ -5,9 +5,8 @@ import re
 
 import yaml
 
-from losspool.segmentation.config import Config, options
+from losspool.segmentation.config import Config, flat, options
 from losspool.segmentation.config.json_schema import recipe_schema
-from losspool.segmentation.runs import flat
 from trained_runs import assert_mistake
 
 

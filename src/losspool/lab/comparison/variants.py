@@ -10,10 +10,10 @@ from typing import Any
 
 from losspool.lab.comparison.runs import Run
 from losspool.segmentation.base import UserError
-from losspool.segmentation.config import METHODS, Config
+from losspool.segmentation.config import METHODS, Config, flat
 from losspool.segmentation.data import DATASETS
 from losspool.segmentation.losses import parse_m
-from losspool.segmentation.runs import FREE_TO_CHANGE, flat
+from losspool.segmentation.runs import FREE_TO_CHANGE
 
 _NOT_COMPARED = (FREE_TO_CHANGE | {"seed", "recipe"}) - {"data.root", "model.weights"}
 """Settings that do not make a variant: the seed repeats one, and the others change no number."""

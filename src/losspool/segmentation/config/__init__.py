@@ -1,7 +1,7 @@
 """The settings of a run: their schema, and recipes that state them."""
 
 from losspool.segmentation.config.options import options
-from losspool.segmentation.config.recipes import RECIPES, dump_config, load_config
+from losspool.segmentation.config.recipes import RECIPES, dump_config, flat, load_config
 from losspool.segmentation.config.schema import (
     METHODS,
     TILINGS,
@@ -26,6 +26,7 @@ __all__ = [
     "SamplingConfig",
     "TrainConfig",
     "dump_config",
+    "flat",
     "load_config",
     "options",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -63,6 +63,15 @@ def _drop_foreign_weights(recipe: Recipe, values: dict[str, Any], chosen: set[st
 def dump_config(config: Config) -> str:
     """YAML that :func:`load_config` reads back to the same config."""
     return yaml.safe_dump({"resolved": True, **asdict(config)}, sort_keys=False, allow_unicode=True)
+
+
+def flat(section: Any, prefix: str = "") -> dict[str, Any]:
+    """The settings of a config by their dotted names. A mapping is one value."""
+    found: dict[str, Any] = {}
+    for each in fields(section):
+        value, name = getattr(section, each.name), f"{prefix}{each.name}"
+        found |= flat(value, f"{name}.") if is_dataclass(value) else {name: value}
+    return found
 
 
 def merge(schema: Any, values: dict[str, Any], layer: dict[str, Any]) -> None:

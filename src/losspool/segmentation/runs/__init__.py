@@ -10,19 +10,15 @@ from losspool.segmentation.runs.checkpoints import (
     write_checkpoint,
 )
 from losspool.segmentation.runs.folder import (
-    FREE_TO_CHANGE,
     RunFolder,
-    check_folder,
-    check_unsaved,
     chosen_steps,
     default_folder,
-    flat,
-    never_stepped,
     own_checkpoint,
     run_name,
     write_config,
 )
 from losspool.segmentation.runs.lock import RunLock
+from losspool.segmentation.runs.resume_rules import FREE_TO_CHANGE, check_folder, check_unsaved, never_stepped
 from losspool.segmentation.runs.run_log import (
     MetricsFile,
     describe_run,
@@ -48,7 +44,6 @@ __all__ = [
     "describe_run",
     "described",
     "fitting",
-    "flat",
     "never_stepped",
     "newest_checkpoint",
     "own_checkpoint",

@@ -20,8 +20,8 @@ import numpy as np
 from PIL import Image
 
 from losspool.segmentation.base import Interrupted, UserError, first_line, read_json, replacing, say, write_json
-from losspool.segmentation.config import Config
-from losspool.segmentation.runs.folder import RunFolder, flat
+from losspool.segmentation.config import Config, flat
+from losspool.segmentation.runs.folder import RunFolder
 
 PROJECT = "losspool"
 """W&B's project and MLflow's experiment, unless an environment variable names another."""

@@ -11,14 +11,13 @@ from lightning_fabric import Fabric
 from torch.distributed import ProcessGroup
 
 from losspool.segmentation.base import UserError, sweep
-from losspool.segmentation.config import Config
+from losspool.segmentation.config import Config, flat
 from losspool.segmentation.data import ClassIndex, Dataset
 from losspool.segmentation.runs import (
     RunFolder,
     RunLock,
     check_folder,
     check_unsaved,
-    flat,
     never_stepped,
     newest_checkpoint,
     steps_in,
