@@ -6,8 +6,8 @@ from losspool.segmentation.prediction.evaluation import (
     Spread,
     evaluate_run,
     evaluation_name,
-    report_evaluation,
 )
+from losspool.segmentation.prediction.evaluation_report import report_evaluation
 from losspool.segmentation.prediction.export import export_run, report_export
 from losspool.segmentation.prediction.metrics import (
     METRICS,
