@@ -25,19 +25,42 @@ from losspool.segmentation.prediction.regions import REGIONS
 
 
 @dataclass
+class LookCounts:
+    """Pixels of each look, for datasets that have looks."""
+
+    names: Sequence[str]
+    counts: NDArray[np.int64]
+    """(L, 2): correct pixels and all pixels."""
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> LookCounts | None:
+        """No pixels yet; None if the dataset has no looks."""
+        names = dataset.look_names if isinstance(dataset, HasLooks) else ()
+        return cls(names, np.zeros((len(names), 2), np.int64)) if names else None
+
+    def add(self, prediction: Pixels, label: Pixels, looks: Pixels) -> None:
+        """Count an image. ``looks`` is (H, W), see :meth:`HasLooks.looks`."""
+        parts = looks[prediction == label], looks.ravel()
+        self.counts += np.stack([np.bincount(part, minlength=len(self.names) + 1) for part in parts], axis=1)[1:]
+
+    def summary(self) -> dict[str, float | None]:
+        """The recall of each look; None if it has no pixels."""
+        counts = zip(self.names, self.counts.tolist(), strict=True)
+        return {name: (hits / pixels if pixels else None) for name, (hits, pixels) in counts}
+
+
+@dataclass
 class Scores:
     """Counts over a split. The counts of disjoint parts add up."""
 
     matrix: NDArray[np.int64]
     """(C, C): row = label, column = prediction."""
-    looks: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
-    """(L, 2): correct pixels and all pixels of each look. Only some datasets have looks."""
-    look_names: Sequence[str] = ()
+    looks: LookCounts | None = None
+    """None if the dataset has no looks."""
     broken: list[BrokenFileError] | None = None
     """Errors of the images that were skipped; None if a broken image is an error."""
     per_image: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     """(3, C) per image name, see :func:`class_counts`. The IoU of any subset of images can be computed from these."""
-
     regions: dict[str, dict[str, NDArray[np.int64]]] = field(default_factory=dict)
     """The same in each of ``REGIONS``, by its name and the image's; empty unless asked for."""
 
@@ -61,11 +84,8 @@ class Scores:
         }
         if self.broken is not None:
             found["skipped"] = len(self.broken)
-        if self.look_names:
-            found["recall_per_look"] = {
-                name: (float(hits / pixels) if pixels else None)
-                for name, (hits, pixels) in zip(self.look_names, self.looks.tolist(), strict=True)
-            }
+        if self.looks is not None:
+            found["recall_per_look"] = self.looks.summary()
         return found
 
 
@@ -89,9 +109,7 @@ def score(
     after each image.
     """
     classes = len(dataset.classes)
-    names = dataset.look_names if isinstance(dataset, HasLooks) else ()
-    scores = Scores(np.zeros((classes, classes), np.int64), np.zeros((len(names), 2), np.int64), names)
-    scores.broken = [] if skip_broken else None
+    scores = Scores(np.zeros((classes, classes), np.int64), LookCounts.of(dataset), [] if skip_broken else None)
 
     def read(index: int) -> tuple[str, Image.Image, Pixels, Pixels | None] | BrokenFileError:
         pair = try_pair(dataset, index)
@@ -115,8 +133,7 @@ def score(
         scores.per_image[name] = class_counts(matrix)
         for region, counts in REGIONS.items() if regions else ():
             scores.regions.setdefault(region, {})[name] = counts(prediction, label, classes)
-        if looks is not None:
-            found = np.bincount(looks[prediction == label], minlength=len(names) + 1)
-            scores.looks += np.stack([found, np.bincount(looks.ravel(), minlength=len(names) + 1)], axis=1)[1:]
+        if scores.looks is not None and looks is not None:
+            scores.looks.add(prediction, label, looks)
         done()
     return scores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -58,7 +58,8 @@ class Validation:
         module.train()
         broken = None if scores.broken is None else joined(self.fabric, scores.broken)
         self.warn(*broken or ())
-        return Scores(self._total(scores.matrix), self._total(scores.looks), scores.look_names, broken).summary()
+        looks = scores.looks and replace(scores.looks, counts=self._total(scores.looks.counts))
+        return Scores(self._total(scores.matrix), looks, broken).summary()
 
     def _total(self, part: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sum over ranks."""
