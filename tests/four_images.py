@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from losspool.segmentation.prediction import TrainedRun, export_run
+from losspool.segmentation.prediction import TrainedRun
+from losspool.segmentation.prediction.export import export_run
 from losspool.segmentation.runs import checkpoint_path
 from runs_for_tests import assert_equal, checkpoint, metrics, train
 from small_data import CLASSES, noise, save, write_classes

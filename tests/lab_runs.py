@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from losspool.lab.comparison import Statistics, compare, find_runs
+from losspool.lab.comparison import Statistics, compare
+from losspool.lab.comparison.runs import find_runs
 from losspool.segmentation.config.schema import METHODS, Config, DataConfig, LossConfig, SamplingConfig, TrainConfig
 from losspool.segmentation.data.protocol import ClassInfo
 from losspool.segmentation.prediction.pictures import palette_image, save_png

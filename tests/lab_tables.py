@@ -4,7 +4,8 @@ import csv
 import io
 
 from lab_runs import statistics_of
-from losspool.lab.tables import format_table, run_tables
+from losspool.lab.tables import run_tables
+from losspool.lab.tables.formats import format_table
 
 
 def tables(root, *kinds, **options):

@@ -36,7 +36,7 @@ def test_every_checkpoint_loads_and_scores_as_it_did(old_run):
     assert steps_in(run.folder.checkpoints) == [5, 6, 10, 12]
     assert run.steps("best") == [6]
     stored = json.loads((FIXTURE / "evaluation-val-none-5+12.json").read_text())
-    from losspool.segmentation.prediction import evaluate_run
+    from losspool.segmentation.prediction.evaluation import evaluate_run
 
     found = evaluate_run(run, [5, 12], "val", run.config.evaluate).to_dict()
     for ours, theirs in zip(found["checkpoints"], stored["checkpoints"], strict=True):

@@ -10,7 +10,8 @@ from torch import nn
 
 from losspool.segmentation.config.recipes import dump_config
 from losspool.segmentation.config.schema import Config, DataConfig, ModelConfig
-from losspool.segmentation.models import IMAGENET, build_model
+from losspool.segmentation.models import build_model
+from losspool.segmentation.models.preprocessing import IMAGENET
 from losspool.segmentation.runs.checkpoints import write_checkpoint
 from losspool.segmentation.runs.folder import RunFolder
 from small_data import write_folder

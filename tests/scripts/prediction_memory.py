@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 from losspool.segmentation.config.schema import EvaluateConfig
-from losspool.segmentation.models import IMAGENET
+from losspool.segmentation.models.preprocessing import IMAGENET
 from losspool.segmentation.prediction.predictor import Predictor, tiles
 
 CLASSES, HEIGHT, WIDTH = 19, 1024, 2048

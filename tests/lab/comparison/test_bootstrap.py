@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from lab_runs import CLASSES, IMAGES, lab_config, statistics_of, write_lab, write_lab_evaluation, write_lab_run
-from losspool.lab.comparison import bootstrap, compare, find_runs
+from losspool.lab.comparison import bootstrap, compare
 from losspool.lab.comparison.bootstrap import Interval, image_intervals, joint_interval, sequences, strata, tail_share
-from losspool.lab.comparison.runs import ImageCounts
+from losspool.lab.comparison.runs import ImageCounts, find_runs
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.schema import DataConfig
 from plain_bootstrap import LAB_BLOCKS, plain_intervals, plain_scores, plain_tail, stored_counts

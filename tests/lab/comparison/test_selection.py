@@ -7,7 +7,8 @@ import pytest
 from lab_runs import CLASSES, lab_config, statistics_of, write_lab, write_lab_evaluation, write_lab_run
 from lab_tables import rows, tables
 from losspool.lab.figures import gain
-from losspool.lab.tables import format_table, paper
+from losspool.lab.tables import paper
+from losspool.lab.tables.formats import format_table
 from report_parts import Parts, report
 
 KINDS = ("methods", "classes", "metrics", "worst", "sensitivity")

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from lab_runs import CLASSES, lab_config, write_lab, write_lab_run
-from losspool.lab.comparison import VALIDATION, compare, find_runs, read_run
+from losspool.lab.comparison import VALIDATION, compare, read_run
+from losspool.lab.comparison.runs import find_runs
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.schema import DataConfig, ModelConfig
 

@@ -8,7 +8,8 @@ import matplotlib
 import pytest
 
 from lab_runs import CLASSES, statistics_of, write_lab
-from losspool.lab.comparison import Statistics, compare, find_runs
+from losspool.lab.comparison import Statistics, compare
+from losspool.lab.comparison.runs import find_runs
 from losspool.lab.figures import files, style, write_figures
 from losspool.segmentation.base.errors import UserError
 

@@ -9,7 +9,8 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.text import Text
 
 from lab_runs import CLASSES, lab_config, statistics_of, write_lab, write_lab_run
-from losspool.lab.comparison import Statistics, compare, find_runs
+from losspool.lab.comparison import Statistics, compare
+from losspool.lab.comparison.runs import find_runs
 from losspool.lab.figures import gain, style
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.data.kinds.cityscapes import CLASSES as CITYSCAPES

@@ -10,7 +10,7 @@ import pytest
 
 from lab_runs import CLASSES, PIXELS, lab_config, write_lab, write_lab_evaluation, write_lab_run
 from lab_tables import rows, tables
-from losspool.lab.tables import format_table
+from losspool.lab.tables.formats import format_table
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.schema import DataConfig
 from losspool.segmentation.data.kinds.cityscapes import CLASSES as CITYSCAPES

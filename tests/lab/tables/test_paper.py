@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from losspool.lab.tables import format_table, paper, paper_tables
+from losspool.lab.tables import paper, paper_tables
+from losspool.lab.tables.formats import format_table
 from losspool.lab.tables.paper import m_sweep, table1, table2, table3
 from losspool.segmentation.data.kinds import cityscapes, voc
 

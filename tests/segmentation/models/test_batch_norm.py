@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from losspool.segmentation.models import build_model, freeze_batch_norm, synchronised
-from losspool.segmentation.models.batch_norm import FrozenBatchNorm
+from losspool.segmentation.models import build_model, synchronised
+from losspool.segmentation.models.batch_norm import FrozenBatchNorm, freeze_batch_norm
 
 
 def step(module, groups):

@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from losspool.segmentation.base import UserError
-from losspool.segmentation.models import IMAGENET, ModelSpec, TrainingOutput, build_from_spec, build_model
+from losspool.segmentation.models import ModelSpec, TrainingOutput, build_from_spec, build_model
 from losspool.segmentation.models.packages import Adapted
-from losspool.segmentation.prediction import export_run
+from losspool.segmentation.models.preprocessing import IMAGENET
+from losspool.segmentation.prediction.export import export_run
 from other_packages import import_torchvision
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from losspool.segmentation.base.errors import UserError
-from losspool.segmentation.models import CAFFE, IMAGENET, Preprocessing
+from losspool.segmentation.models import Preprocessing
+from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET
 
 PIXEL = torch.tensor([255, 0, 51], dtype=torch.uint8)  # red, green, blue
 READ = {

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from losspool.segmentation.base.errors import UserError
-from losspool.segmentation.models import IMAGENET, ModelSpec, Preprocessing, build_from_spec, build_model
+from losspool.segmentation.models import ModelSpec, Preprocessing, build_from_spec, build_model
+from losspool.segmentation.models.preprocessing import IMAGENET
 
 OWN = """
 import torch

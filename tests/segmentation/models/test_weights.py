@@ -11,18 +11,12 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from losspool.segmentation.base.errors import UserError
-from losspool.segmentation.models import (
-    CAFFE,
-    IMAGENET,
-    DeepLabV2,
-    ModelSpec,
-    build_from_spec,
-    build_model,
-    read_weights,
-)
+from losspool.segmentation.models import ModelSpec, build_from_spec, build_model
 from losspool.segmentation.models.batch_norm import FrozenBatchNorm
+from losspool.segmentation.models.deeplab import DeepLabV2
+from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET
 from losspool.segmentation.models.resnet import ResNet
-from losspool.segmentation.models.weights import load_deeplab_pytorch, recognise
+from losspool.segmentation.models.weights import load_deeplab_pytorch, read_weights, recognise
 from segmentation.models import plain
 from segmentation.models.test_networks import close
 from shared_data import shared_data

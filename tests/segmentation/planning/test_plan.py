@@ -7,9 +7,10 @@ import torch
 from losspool.segmentation.config import DataConfig, load_config
 from losspool.segmentation.data import build_index, open_dataset
 from losspool.segmentation.models import build_model
-from losspool.segmentation.planning import PlanOptions, make_plan, thickness
+from losspool.segmentation.planning import PlanOptions
 from losspool.segmentation.planning.cost import bytes_per_pixel, device_memory
-from losspool.segmentation.planning.plan import _CPU, _GPU, Facts, _batch, _crop, _scale, _steps, _zoom
+from losspool.segmentation.planning.plan import _CPU, _GPU, Facts, _batch, _crop, _scale, _steps, _zoom, make_plan
+from losspool.segmentation.planning.thickness import thickness
 from raw_downloads import DOWNLOADS, grey_layout, mask_layout
 from small_data import noise, save, write_classes
 from three_commands_for_tests import planned, three_commands

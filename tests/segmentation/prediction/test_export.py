@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from losspool.segmentation.config.schema import DataConfig, ModelConfig
-from losspool.segmentation.models import IMAGENET
+from losspool.segmentation.models.preprocessing import IMAGENET
 from losspool.segmentation.prediction import export
 from losspool.segmentation.prediction.trained_run import TrainedRun
 from trained_runs import assert_mistake, random_image, small_config, write_run

@@ -16,7 +16,8 @@ from torch import nn
 
 from losspool.ops import enlarged_strips
 from losspool.segmentation.config.schema import EvaluateConfig
-from losspool.segmentation.models import IMAGENET, Preprocessing, build_model, enlarge
+from losspool.segmentation.models import Preprocessing, build_model, enlarge
+from losspool.segmentation.models.preprocessing import IMAGENET
 from losspool.segmentation.prediction.predictor import Predictor
 from paper_tiles import deciding_tile, rectangles
 from trained_runs import enliven, random_image

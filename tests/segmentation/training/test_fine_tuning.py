@@ -5,7 +5,7 @@ import torch
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.config import load_config
-from losspool.segmentation.models import CAFFE
+from losspool.segmentation.models.preprocessing import CAFFE
 from losspool.segmentation.training import Trainer
 from runs_for_tests import assert_equal, checkpoint, train, write_recipe
 from small_data import CLASSES, VOID, write_classes

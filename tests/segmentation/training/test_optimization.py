@@ -11,7 +11,8 @@ from lightning_fabric.plugins.environments import LightningEnvironment
 from torch import nn
 
 from losspool.segmentation.config import TrainConfig, load_config
-from losspool.segmentation.prediction import TrainedRun, evaluate_run
+from losspool.segmentation.prediction import TrainedRun
+from losspool.segmentation.prediction.evaluation import evaluate_run
 from losspool.segmentation.training import Trainer
 from losspool.segmentation.training.loader import training_batches
 from losspool.segmentation.training.optimization import AveragedWeights, clip_gradients, set_rates

@@ -3,7 +3,7 @@
 from losspool.lab.comparison.bootstrap import Interval
 from losspool.lab.comparison.comparison import Comparison, compare
 from losspool.lab.comparison.previews import evenly, image_names, predicted_steps, read_palette, read_picture
-from losspool.lab.comparison.runs import VALIDATION, Run, find_runs, matching_names, read_run, run_folders
+from losspool.lab.comparison.runs import VALIDATION, Run, matching_names, read_run, run_folders
 from losspool.lab.comparison.statistics import CONFIDENCE, Difference, Statistics, holm, read_statistics
 from losspool.lab.comparison.variants import Variant, format_setting, labels, settings
 
@@ -18,7 +18,6 @@ __all__ = [
     "Variant",
     "compare",
     "evenly",
-    "find_runs",
     "format_setting",
     "holm",
     "image_names",

@@ -15,7 +15,7 @@ from losspool.segmentation.data.importing.layouts import in_label_folder
 from losspool.segmentation.data.importing.splitting import Splitting
 from losspool.segmentation.data.kinds.cityscapes import CLASSES as CITYSCAPES_CLASSES
 from losspool.segmentation.data.kinds.cityscapes import LABEL_IDS as CITYSCAPES_LABEL_IDS
-from losspool.segmentation.data.kinds.registry import DATASETS, DatasetKind, dataset_kind, open_dataset, splits_of
+from losspool.segmentation.data.kinds.registry import DATASETS, DatasetKind, dataset_kind, open_dataset
 from losspool.segmentation.data.kinds.voc import VOC_AUGMENTED_IMAGES, prepare_voc
 from losspool.segmentation.data.protocol import (
     IGNORE,
@@ -75,7 +75,6 @@ __all__ = [
     "read_pair",
     "report_check",
     "report_import",
-    "splits_of",
     "try_pair",
     "unread_files",
     "with_hint",

@@ -1,6 +1,5 @@
 """Propose a recipe for a dataset."""
 
-from losspool.segmentation.planning.plan import Plan, PlanOptions, make_plan, write_plan
-from losspool.segmentation.planning.thickness import thickness
+from losspool.segmentation.planning.plan import PlanOptions, write_plan
 
-__all__ = ["Plan", "PlanOptions", "make_plan", "thickness", "write_plan"]
+__all__ = ["PlanOptions", "write_plan"]

@@ -1,14 +1,8 @@
 """Inference with trained networks on whole images: prediction, evaluation, weight maps and export."""
 
-from losspool.segmentation.prediction.evaluation import (
-    COUNTS,
-    REGION_COUNTS,
-    Spread,
-    evaluate_run,
-    evaluation_name,
-)
+from losspool.segmentation.prediction.evaluation import COUNTS, REGION_COUNTS, Spread, evaluation_name
 from losspool.segmentation.prediction.evaluation_report import report_evaluation
-from losspool.segmentation.prediction.export import export_run, report_export
+from losspool.segmentation.prediction.export import report_export
 from losspool.segmentation.prediction.metrics import (
     METRICS,
     class_metrics,
@@ -41,9 +35,7 @@ __all__ = [
     "changed",
     "class_metrics",
     "confusion",
-    "evaluate_run",
     "evaluation_name",
-    "export_run",
     "heat_image",
     "iou",
     "iou_of_counts",

@@ -9,8 +9,9 @@ import yaml
 from PIL import Image
 
 from losspool.segmentation.base import UserError
-from losspool.segmentation.data import open_dataset, read_pair, splits_of
+from losspool.segmentation.data import open_dataset, read_pair
 from losspool.segmentation.data.importing.layouts import find_layout
+from losspool.segmentation.data.kinds.registry import splits_of
 from raw_downloads import COLORS, DOWNLOADS, SIZE, colour_layout, grey_layout, mask_layout, phone_layout, scene
 from small_data import noise, save
 
