@@ -52,4 +52,4 @@ def test_the_gradients_are_those_of_the_losses(run):
 def test_mistakes_are_one_sentence(run):
     main = gradient_angles.main
     assert "without class frequencies, got 'median_frequency'" in refused(main, run, "--loss", "median_frequency")
-    assert "there is no checkpoint of step 7" in refused(main, run, "--loss", "lmp", "--checkpoint", 7)
+    assert "no checkpoint of step 7" in refused(main, run, "--loss", "lmp", "--checkpoint", 7)

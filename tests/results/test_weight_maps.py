@@ -67,7 +67,7 @@ def test_the_figure(runs, tmp_path, capsys):
     ("change", "words"),
     [
         (lambda runs, out: arguments(runs[::-1], out, "last"), "the last run must pool its loss"),
-        (lambda runs, out: arguments(runs, out, "4"), "there is no checkpoint of step 4"),
+        (lambda runs, out: arguments(runs, out, "4"), "no checkpoint of step 4"),
         (lambda runs, out: arguments([*runs, runs[1]], out, "last"), "would both be called 'lmp, step 5'"),
         (lambda runs, out: arguments(runs, out, "5", "last"), "would both be called 'base, step 5'"),
         (lambda runs, out: arguments(runs, out, "last", names=("nobody",)), "there is no image 'nobody'"),

@@ -203,7 +203,7 @@ def test_figure_and_report_score_them_too(root):
         (["--images", "Seq05VD*"], "not of single images; name an evaluation that counted them"),
         (["--scores", "test", "--images", ""], "no image is called ''"),
         (["--scores", "test", "--images", "Seq05VD*", "--kind", "convergence"], "training scores them all together"),
-        (["--classes", "pole,ridder"], "no class 'ridder'; there are 'road', 'building', 'pole'"),
+        (["--classes", "pole,ridder"], "unknown class 'ridder'; choose from 'road', 'building', 'pole'"),
         (["--classes", ""], "no class ''"),
     ],
 )

@@ -75,8 +75,8 @@ def test_strange_names_stay_as_they_are(tmp_path):
 @pytest.mark.parametrize(
     ("only", "message"),
     [
-        (["fig5"], "there is no figure 'fig5'; there are fig1, fig2, fig3, fig4"),
-        (["fig1", "Fig2"], "there is no figure 'Fig2'; there are fig1, fig2, fig3, fig4"),
+        (["fig5"], "unknown figure 'fig5'; choose from fig1, fig2, fig3, fig4"),
+        (["fig1", "Fig2"], "unknown figure 'Fig2'; choose from fig1, fig2, fig3, fig4"),
         (["fig3"], "fig3 is drawn from runs, and none were given"),
         (["fig1", "fig4"], "fig4 is drawn from runs, and none were given"),
     ],

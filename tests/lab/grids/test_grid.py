@@ -159,7 +159,7 @@ def test_dry_run_lists_commands_and_writes_nothing(tmp_path, command):
         ({"scores": 3}, "'scores' must be text"),
         ({"scores": "test"}, "scores 'test' must begin one of the evaluations []"),
         ({"scores": "tset", "evaluate": [{"split": "test"}]}, "scores 'tset' must begin"),
-        ({"baseline": "bsae"}, "there is no baseline 'bsae'; there are 'base'"),
+        ({"baseline": "bsae"}, "unknown baseline 'bsae'; choose from 'base'"),
         ({"runs": [{1: 2}]}, "1 must be a setting's name"),
         ({"runs": [{"method": []}]}, "'method' must be a setting's name with a value"),
         ({"runs": [{"method": "base", "seed": 5}]}, "seeds are named in 'seeds'"),

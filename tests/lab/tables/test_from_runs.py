@@ -306,7 +306,7 @@ def test_markdown_marks_the_best_two(tmp_path):
         (["RUNS", "--kind", "table9"], "'table9'"),
         (["RUNS", "--kind", "sensitivity"], "variants that differ in exactly one setting"),
         (["RUNS", "--format", "docx"], "'docx'"),
-        (["RUNS", "--baseline", "bass"], "'bass'; there are 'base', 'lmp'"),
+        (["RUNS", "--baseline", "bass"], "unknown variant 'bass'; choose from 'base', 'lmp'"),
         (["RUNS", "--steps", "7"], "step 7 was not scored"),
         (["RUNS", "--steps", "a"], "'a'"),
         (["RUNS", "--scores", "test"], "no evaluation begins with 'test'; there are: none"),

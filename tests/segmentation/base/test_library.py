@@ -65,7 +65,8 @@ def test_a_folder_does_not(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["camvit", "", "x" * 5000, "a\0b", "camvid\n"])
 def test_an_unknown_name_gets_the_list(name):
     with pytest.raises(
-        UserError, match=r"there is no recipe .* or one of .*camvid, cityscapes, peanut, streets-demo, streets, voc"
+        UserError,
+        match=r"unknown recipe .*; choose from .*camvid, cityscapes, peanut, streets-demo, streets, voc, or name",
     ) as caught:
         load_config(name)
     assert "\n" not in str(caught.value)
@@ -80,7 +81,7 @@ def test_a_grid_names_its_recipe_or_a_path_from_its_folder(tmp_path, monkeypatch
         grid.write_text(f"recipe: {recipe}\nruns: [{{method: base}}]\n")
         assert read_grid(grid).recipe == expected
     grid.write_text("recipe: street\nruns: [{method: base}]\n")
-    with pytest.raises(UserError, match=r"mine\.yaml: there is no recipe 'street' \(did you mean 'streets'\?\)"):
+    with pytest.raises(UserError, match=r"mine\.yaml: unknown recipe 'street' \(did you mean 'streets'\?\)"):
         read_grid(grid)
     (tmp_path / "grids" / "streets").write_text("")
     grid.write_text("recipe: streets\nruns: [{method: base}]\n")
@@ -105,7 +106,7 @@ def test_the_list_and_a_recipe_are_printed(command, tmp_path):
     schema = shown.splitlines()[0].split("$schema=")[1]
     assert Path(schema).is_file()
     assert command("recipes", "show", "demo")[1] == GRIDS.files["demo"].read_text()
-    assert_mistake(command("recipes", "show", "nothing"), "there is no recipe or grid 'nothing'")
+    assert_mistake(command("recipes", "show", "nothing"), "unknown recipe or grid 'nothing'")
 
 
 def test_names_are_not_shared():

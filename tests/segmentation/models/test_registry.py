@@ -174,7 +174,7 @@ def test_wrong_logits_of_an_own_model_are_named(own, logits, reported):
 @pytest.mark.parametrize(
     ("arguments", "reported"),
     [
-        ({"name": "deeplabv2_resnet110"}, "no model 'deeplabv2_resnet110', did you mean 'deeplabv2_resnet101'"),
+        ({"name": "deeplabv2_resnet110"}, "unknown model 'deeplabv2_resnet110', did you mean 'deeplabv2_resnet101'"),
         ({"name": "mobilenet"}, "did you mean 'fpn_mobilenetv2'"),
         ({"output_stride": 32}, "output stride must be 8 or 16, got 32"),
         ({"variant": "pytorch"}, "variant must be 'torchvision' or 'caffe', got 'pytorch'"),

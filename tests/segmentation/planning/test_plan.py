@@ -173,7 +173,7 @@ def test_mistakes_are_one_sentence(tmp_path, command, monkeypatch):
             "tset",
             "--out",
             "x.yaml",
-        ): "data: there is no split 'tset'; name one of train, val with --val, or null for none",
+        ): "data: unknown split 'tset'; choose from train, val with --val, or null for none",
         ("data", "--out", "no/x.yaml"): "no: the folder of --out does not exist",
         ("data", "--minutes", "-3", "--out", "x.yaml"): "--minutes must be greater than 0, got -3",
         ("data", "--memory", "0", "--out", "x.yaml"): "--memory must be greater than 0, got 0",

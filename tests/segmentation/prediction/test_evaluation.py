@@ -317,7 +317,7 @@ MISTAKES = {
     ("run", "--model", "tiny_model.build", "--tiling", "wide"): "evaluate.tiling must be one of none, efficient",
     ("run", "--model", "tiny_model.build", "--scales", "1,big"): "scales are numbers such as 0.5,1.0,1.5, got '1,big'",
     ("run", "--model", "tiny_model.build", "--scales", "0"): "evaluate.scales[0] must be greater than 0, got 0.0",
-    ("run", "--model", "tiny_model.build", "--checkpoint", "6"): "there is no checkpoint of step 6",
+    ("run", "--model", "tiny_model.build", "--checkpoint", "6"): "no checkpoint of step 6",
     ("run", "--model", "tiny_model.build", "--split", "test"): "no such folder, and no list test.txt",
 }
 

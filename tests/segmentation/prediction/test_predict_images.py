@@ -285,7 +285,7 @@ MISTAKES = {
     ("photos", "--split", "val"): "either photos, or images of the run's own data",
     ("photos", "--format", "gif"): "a format is one of index, ids, palette, overlay, cityscapes, got 'gif'",
     ("photos", "--format", "cityscapes"): "needs a network of Cityscapes' 19 classes",
-    ("photos", "--checkpoint", "5,7"): "there is no checkpoint of step 7",
+    ("photos", "--checkpoint", "5,7"): "no checkpoint of step 7",
     ("photos", "--tiling", "wide"): "evaluate.tiling must be one of",
     ("photos", "--out", "photos"): "photos: predictions cannot go to the folder of the images",
     ("photos", "--out", "photos/sub/.."): "predictions cannot go to the folder of the images",

@@ -34,7 +34,7 @@ class Selection:
         names = [info.name for info in classes]
         for name in self.classes or ():
             if name not in names:
-                raise UserError(f"there is no class {name!r}; there are {', '.join(map(repr, names))}")
+                raise UserError(f"unknown class {name!r}; choose from {', '.join(map(repr, names))}")
         return [place for place, name in enumerate(names) if self.classes is None or name in self.classes]
 
     def of(self, run: Run, summary: Summary) -> Summary:
@@ -194,7 +194,7 @@ def _baseline(variants: Sequence[Variant], label: str | None) -> Variant:
     for variant in variants:
         if variant.label == label:
             return variant
-    raise UserError(f"there is no variant {label!r}; there are {', '.join(repr(each.label) for each in variants)}")
+    raise UserError(f"unknown variant {label!r}; choose from {', '.join(repr(each.label) for each in variants)}")
 
 
 def _check_evaluations(runs: Sequence[Run], source: str) -> None:
@@ -217,7 +217,7 @@ def _steps(runs: Sequence[Run], source: str, wanted: Sequence[int] | None) -> tu
         for run, steps in zip(runs, scored, strict=True):
             for step in wanted:
                 if step not in steps:
-                    raise UserError(f"{run.folder.path}: step {step} was not scored; there are {sorted(steps)}")
+                    raise UserError(f"{run.folder.path}: step {step} was not scored; choose from {sorted(steps)}")
         return tuple(dict.fromkeys(wanted))
     if source != VALIDATION:
         return tuple(sorted(common)) if all(steps == common for steps in scored) else ()

@@ -41,7 +41,7 @@ def _chosen(statistics: Statistics | None, only: Sequence[str] | None) -> list[s
     possible = [*_OF_THE_LOSS, *_OF_RUNS]
     for name in only or ():
         if name not in possible:
-            raise UserError(f"there is no figure {name!r}; there are {', '.join(possible)}")
+            raise UserError(f"unknown figure {name!r}; choose from {', '.join(possible)}")
         if name in _OF_RUNS and statistics is None:
             raise UserError(f"{name} is drawn from runs, and none were given")
     wanted = only or (_OF_THE_LOSS if statistics is None else possible)

@@ -149,7 +149,7 @@ class Grid:
         for baseline in (self.baseline, self.class_baseline):
             if baseline is not None and baseline not in known:
                 there = ", ".join(map(repr, dict.fromkeys(known)))
-                raise UserError(f"{self.path}: there is no baseline {baseline!r}; there are {there}")
+                raise UserError(f"{self.path}: unknown baseline {baseline!r}; choose from {there}")
         if self.scores is None:
             return
         for job in jobs:

@@ -29,7 +29,7 @@ class Library:
         near = did_you_mean(text, known)
         hint = f" ({near})" if near else ""
         raise UserError(
-            f"there is no {self.kind} {text!r}{hint}; name a file such as mine.yaml, or one of {', '.join(known)}"
+            f"unknown {self.kind} {text!r}{hint}; choose from {', '.join(known)}, or name a file such as mine.yaml"
         )
 
     def lines(self) -> dict[str, str]:

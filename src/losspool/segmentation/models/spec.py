@@ -92,7 +92,7 @@ class ModelSpec:
         if not self.built_in and not self.by_path and not is_package_name(self.name):
             near = did_you_mean(self.name, MODELS, 0.0)
             raise UserError(
-                f"there is no model {self.name!r}, {near} Use one of {', '.join(MODELS)}, an import "
+                f"unknown model {self.name!r}, {near} Choose from {', '.join(MODELS)}, an import "
                 f"path such as mypackage.build, or a network of {', '.join(PACKAGES)} such as smp:Unet"
             )
         if self.built_in:

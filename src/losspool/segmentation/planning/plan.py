@@ -136,7 +136,7 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
     for option, split in (("--train", options.train), ("--val", val)):
         if split not in known and (option, split) != ("--val", _NO_SPLIT):
             none = f", or {_NO_SPLIT} for none" if option == "--val" else ""
-            raise UserError(f"{root}: there is no split {split!r}; name one of {', '.join(known)} with {option}{none}")
+            raise UserError(f"{root}: unknown split {split!r}; choose from {', '.join(known)} with {option}{none}")
     data = DataConfig(name=name, root=os.path.abspath(root), train=options.train, val=None if val == _NO_SPLIT else val)
     if name == "folder" and not (root / "classes.yaml").exists():
         raise with_hint(UserError(f"{root}: there is no classes.yaml"), name, root)

@@ -58,7 +58,7 @@ def chosen_steps(folder: RunFolder, wanted: str) -> list[int]:
         raise UserError(f"a checkpoint is 'last', 'best' or steps such as 500,1000, got {wanted!r}") from None
     for step in steps:
         if step not in found:
-            raise UserError(f"{folder.path}: there is no checkpoint of step {step}; there are {found}")
+            raise UserError(f"{folder.path}: no checkpoint of step {step}; choose from {found}")
     return steps
 
 
