@@ -45,7 +45,10 @@ def predict(
     out: Annotated[Path, typer.Option(help="Output folder.")],
     source: Annotated[Path | None, typer.Argument(help="Image, or folder to search for images.")] = None,
     formats: Annotated[
-        list[str] | None, typer.Option("--format", help="Write index, ids, palette, overlay or cityscapes, by commas.")
+        list[str] | None,
+        typer.Option(
+            "--format", help="Write index, ids, palette, overlay or cityscapes (comma-separated or repeated)."
+        ),
     ] = None,
     ids: Annotated[
         bool | None, typer.Option("--ids/--no-ids", help="Write your own label values (default: for folder data).")
@@ -133,7 +136,7 @@ def recipes(context: typer.Context) -> None:
 
 
 def show_recipe(name: Annotated[str, typer.Argument(help="Recipe or grid to print.")]) -> None:
-    """Print a recipe or grid, to start your own from."""
+    """Print a recipe or grid, as a starting point for your own."""
     from losspool.lab.library import GRIDS
     from losspool.segmentation.base import Library
     from losspool.segmentation.config import RECIPES

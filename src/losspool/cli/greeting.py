@@ -46,4 +46,4 @@ def main_without_extras() -> None:
         sys.exit(f"losspool {words[0]} needs more packages than the loss: pip install 'losspool[{extra}]'")
     else:
         greet()
-        print("\nOnly the loss is installed: commands but doctor need pip install 'losspool[lab]'")
+        print("\nOnly the loss is installed: all commands except doctor need pip install 'losspool[lab]'")

@@ -36,7 +36,9 @@ def needs_the_lab() -> None:
 
 def run(
     grid: Annotated[str, typer.Argument(help="Grid: a name that `losspool recipes` lists, or a file.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="For all runs, such as data.root=/data/camvid.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Override settings of all runs, such as data.root=/data/camvid.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder (default: lab/<grid>).")] = None,
     executor: Annotated[str, typer.Option(help="Run on local, or on a cluster with ray or slurm.")] = "local",
     address: Annotated[
@@ -111,7 +113,7 @@ def table(
     if bool(runs) == paper:
         raise UserError("name folders of runs, or --paper for the paper's own tables")
     if paper and any(value is not None for value in choice.values()):
-        raise UserError("the paper's own tables have no other scores to choose; leave out --paper or the choice")
+        raise UserError("--paper takes no --baseline, --scores, --steps, --images or --classes")
     show_tables(run_tables(read_statistics(runs, **choice), kind) if runs else paper_tables(), format, out)
 
 

@@ -216,7 +216,7 @@ def test_mistakes(root, arguments, words, command):
 def test_the_papers_tables_leave_nothing_to_choose(command):
     code, output, error = command("lab", "table", "--paper", "--images", "a*")
     assert (code, output) == (2, "")
-    assert "leave out --paper or the choice" in error
+    assert "--paper takes no --baseline, --scores, --steps, --images or --classes" in error
 
 
 def test_nothing_to_score(tmp_path, command):

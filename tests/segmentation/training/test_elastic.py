@@ -124,7 +124,11 @@ def test_micro_batches_have_at_most_the_batch_of_a_process(whole, batch, process
         ({"global_batch": 7}, 4, "train.global_batch = 7 cannot be divided among 4 processes; the nearest .* is 8"),
         ({"global_batch": 9}, 4, "the nearest number that can is 8, and 9 can be divided among 1, 3, 9$"),
         ({"global_batch": 1}, 4, "the nearest number that can is 4"),
-        ({"global_batch": 8, "accumulate": 2}, 4, "train.accumulate = 2 has no meaning beside train.global_batch = 8"),
+        (
+            {"global_batch": 8, "accumulate": 2},
+            4,
+            "train.accumulate = 2 cannot be combined with train.global_batch = 8",
+        ),
     ],
 )
 def test_a_batch_that_cannot_be_divided_is_refused(settings, processes, sentence):

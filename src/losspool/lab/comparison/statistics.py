@@ -147,7 +147,7 @@ class Statistics:
         return [summary["per_image"] for summary in summaries] if counted else []
 
     def metrics(self, variant: Variant) -> dict[str, list[Spread | None]]:
-        """Scores beside the IoU, by the keys of ``METRICS``: of each class, then their mean. Spreads are as of the IoU.
+        """Scores other than the IoU, by keys of ``METRICS``: of each class, then their mean. Spreads as for the IoU.
 
         Empty unless all runs counted single images.
         """

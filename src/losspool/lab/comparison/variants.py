@@ -88,7 +88,7 @@ def differing_settings(configs: Sequence[Config]) -> dict[str, list[Any]]:
 
 
 def format_setting(value: Any) -> str:
-    """A setting as people write it."""
+    """A setting as written in a recipe."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, tuple | list):

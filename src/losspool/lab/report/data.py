@@ -88,7 +88,7 @@ class VariantData(TypedDict):
     recall: dict[str, Number]
     """Per look; empty where the scores have none."""
     metrics: dict[str, list[SpreadData | None]]
-    """Scores beside the IoU by key: of each class, then their mean; empty unless single images were counted."""
+    """Scores other than the IoU by key: of each class, then their mean; empty unless single images were counted."""
     confusion: list[list[Number]] | None
     """Shares of the label's pixels: a row per label, a column per prediction."""
 

@@ -1,4 +1,4 @@
-// Scores beside the IoU, and what each class is taken for.
+// Scores other than the IoU, and what each class is taken for.
 (function (report) {
   'use strict';
 

@@ -130,7 +130,7 @@ def classes(statistics: Statistics) -> Table:
 
 
 def metrics(statistics: Statistics) -> Table | None:
-    """Scores beside the IoU: a row per variant and score, a column per class."""
+    """Scores other than the IoU: a row per variant and score, a column per class."""
     comparison = statistics.comparison
     rows: list[list[Cell]] = []
     rules = set()

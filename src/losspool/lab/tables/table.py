@@ -15,7 +15,7 @@ class Cell:
     """One entry."""
 
     text: str
-    """For people."""
+    """Human-readable."""
     full: str = ""
     """For programs: every digit."""
     mark: str = ""

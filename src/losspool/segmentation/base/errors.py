@@ -14,7 +14,7 @@ def first_line(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6, *, below: Sequence[str] = ()) -> str:
-    """A question that names the most similar of some names, with the names that stand before it; empty if none is."""
+    """A 'did you mean …?' for the closest name, prefixed by ``below``; empty if none is close."""
     near = difflib.get_close_matches(name, list(known), 1, cutoff)
     return f"did you mean {'.'.join([*below, near[0]])!r}?" if near else ""
 

@@ -142,7 +142,7 @@ class DataConfig:
 
     @property
     def title(self) -> str:
-        """The data's name for people: that of the folder for ``folder`` data, else ``name`` without its package."""
+        """The data's human-readable name: the folder's for ``folder`` data, else ``name`` without its package."""
         if self.name == "folder" and self.root is not None:
             return os.path.basename(os.path.abspath(os.path.expanduser(self.root))) or self.name
         return self.name.rpartition(".")[2]

@@ -16,7 +16,7 @@ import losspool
 from losspool import kernels
 
 EXTRAS = ("train", "export", "voc", "lab", "ray")
-"""Those that a user may want, of pyproject.toml."""
+"""Optional extras listed in pyproject.toml."""
 
 
 def examine() -> Iterator[tuple[str, str]]:
@@ -106,7 +106,7 @@ def _folders() -> Iterator[tuple[str, str]]:
 
 
 def _writable(folder: Path) -> str:
-    """Tried with a file that vanishes, in the folder or where it would be made."""
+    """Tested by writing a temporary file, in the folder or in the nearest parent that exists."""
     there = next(each for each in (folder, *folder.parents) if os.path.exists(each))  # unlike pathlib's, never raises
     try:
         with tempfile.TemporaryFile(dir=there):

@@ -74,7 +74,7 @@ class Criterion(nn.Module):
 
     @property
     def scope(self) -> Scope:
-        """What depends on each other: a loss that selects hard pixels does so in a process's batch, with any scope."""
+        """The pixels that are pooled together. A loss that selects hard pixels does so per process, with any scope."""
         selects = any(cast(Term, term).loss.keep_hard is not None for term in self._terms)
         return "batch" if selects else self._settings.scope
 

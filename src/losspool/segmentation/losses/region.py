@@ -1,7 +1,7 @@
 """Losses of regions rather than pixels: Dice and Lovász-Softmax.
 
 Both take logits (B, C, H, W) and labels (B, H, W), average over the classes present in the labels, and ignore void
-pixels: their gradient is 0. With ``loss.scope=image`` every image is a region of its own, and images without valid
+pixels: their gradient is 0. With ``loss.scope=image`` every image is a separate region, and images without valid
 pixels do not count; otherwise the batch is one.
 """
 

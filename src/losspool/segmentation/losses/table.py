@@ -2,7 +2,7 @@
 
 Every loss of pixels pools them: p = ∞ is the plain mean, p = 1 the mean of the hardest pixels. All of them therefore
 share one exact, strip-wise implementation and the same ``scope``. An entry states only what differs from the plain
-mean. Losses of regions have a function of their own.
+mean. Losses of regions have a separate function.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Loss:
     """Maps logits (B, C, H, W) and labels (B, H, W) to labels in which the pixels not trained on are void. The loss is
     the mean over the kept pixels of the batch, for ``scope=image`` too."""
     region_loss: Callable[..., Tensor] | None = None
-    """Maps logits (B, C, H, W) and labels (B, H, W) to the loss itself. Only ``options`` applies beside it."""
+    """Maps logits (B, C, H, W) and labels (B, H, W) to the loss itself. No other field but ``options`` applies."""
     options: type[Any] | None = None
     """A dataclass of the loss's options, with types and defaults. Those of a loss in the table are settings of the
     section ``loss``, under the same names; those of another package's loss are in ``loss.args``."""

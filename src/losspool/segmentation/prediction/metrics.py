@@ -58,7 +58,7 @@ METRICS = {
     "boundary_iou": "boundary IoU",
     "interior_iou": "interior IoU",
 }
-"""Scores beside the IoU, with their names for people."""
+"""Scores other than the IoU, with their human-readable names."""
 
 
 def class_metrics(
@@ -68,7 +68,7 @@ def class_metrics(
 
     Precision and recall are 0 for a class that is only labelled, or only predicted. A score per image is the mean over
     the images in which a class is labelled or predicted. ``regions`` are counts in parts of the images by name; each
-    gives a score of its own, such as ``boundary_iou``.
+    adds a score, such as ``boundary_iou``.
     """
     single = counts.astype(np.float64, order="C")  # sums of another layout end in other digits
     total = single.sum(0)

@@ -55,7 +55,7 @@ class Weigher:
     """Computes the weight maps of a run's loss for whole images."""
 
     def __init__(self, loss: LossConfig, index: ClassIndex | None, predict: Predictor) -> None:
-        """``index`` is that of the training data; None for losses without class frequencies. No schedules."""
+        """``index``: of the training data; None for losses without class frequencies. ``loss``: without schedules."""
         self._predict = predict
         # Pool each image by itself: with scope="global" the loss would wait for the other processes.
         self._criterion = Criterion(replace(loss, scope="image"), index).to(predict.device)

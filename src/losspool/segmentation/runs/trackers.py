@@ -36,7 +36,7 @@ class Tracker(Protocol):
     def numbers(self, step: int, values: Mapping[str, float]) -> None: ...
     def image(self, step: int, name: str, image: Image.Image) -> None: ...
     def close(self, status: str) -> None:
-        """``status`` is that of run.json: finished, stopped or failed."""
+        """``status``: finished, stopped or failed, as in run.json."""
 
 
 class TensorBoard:

@@ -90,7 +90,7 @@ def check_same_data(config: Config, data: Dataset, index: ClassIndex, fabric: Fa
 
 
 def _check_newest(folder: RunFolder, fabric: Fabric) -> None:
-    """Raise ``UserError`` if another rank has newer checkpoints than rank 0: a machine with a disk of its own."""
+    """Raise ``UserError`` if another rank has newer checkpoints than rank 0: a machine with a separate disk."""
     seen = gathered(fabric, (max(steps_in(folder.checkpoints), default=0), platform.node()))
     newest, host = max(seen)
     if newest > seen[0][0]:

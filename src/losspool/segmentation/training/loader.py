@@ -102,7 +102,7 @@ def crop_loader(
 ) -> Generator[Batch, None, None]:
     """Yield the stream's batches in order. ``lag`` is the sampler's; the prefetch must stay below it.
 
-    Closing the generator ends its workers. ``timeout`` and ``skip_broken`` are those of the data config.
+    Closing the generator ends its workers. For ``timeout`` and ``skip_broken`` see the settings of ``data``.
     """
     check_prefetch(workers, lag)
     loader: DataLoader[Any] = DataLoader(

@@ -31,7 +31,7 @@ class MicroBatches(NamedTuple):
             return cls(train.batch, train.accumulate, processes)
         if train.accumulate > 1:
             raise UserError(
-                f"train.accumulate = {train.accumulate} has no meaning beside train.global_batch = {whole}, which "
+                f"train.accumulate = {train.accumulate} cannot be combined with train.global_batch = {whole}, which "
                 f"sets the number of micro-batches; leave it at 1"
             )
         share, rest = divmod(whole, processes)
@@ -67,7 +67,7 @@ class MicroBatches(NamedTuple):
         if before.pooled(scope) != self.pooled(scope):
             raise UserError(
                 f"{run}: its loss pooled {before.pooled(scope)} crops at a time so far; with {self.processes} "
-                f"processes and train.batch = {train.batch} it would pool {self.pooled(scope)}, choose others"
+                f"processes and train.batch = {train.batch} it would pool {self.pooled(scope)}; choose other values"
             )
 
     def pooled(self, scope: str) -> int:
@@ -79,7 +79,7 @@ class MicroBatches(NamedTuple):
         the mean over the step's images that have a valid pixel. Only where each image is a pool; else 1.
 
         ``valid`` has the number of such images of each micro-batch, over which its own loss is the mean. Where no crop
-        of the step is void all over, every factor is exactly 1.
+        of the step is entirely void, every factor is exactly 1.
         """
         if scope != "image":
             return [1.0] * len(valid)

@@ -26,7 +26,7 @@ Thing = TypeVar("Thing")
 def join(precision: str, timeout: float) -> Fabric:
     """Launch Fabric in a single process or in a rank that torchrun started, on one or more machines (gloo or NCCL).
 
-    ``timeout`` is that of the train config.
+    ``timeout``: see ``train.timeout``.
     """
     accelerated = torch.cuda.is_available()
     if precision == "16-mixed" and not accelerated:

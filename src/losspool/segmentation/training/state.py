@@ -128,7 +128,7 @@ def restored(setup: Setup, stored: dict[str, Any] | None) -> tuple[State, StepSt
     setup.split.check_kept(split, config.train, setup.criterion.scope, setup.folder.path)
     if main and split.size != setup.split.size and _learns_norms(setup):
         sizes = f"{setup.split.size} crops at a time instead of {split.size}"
-        say(f"warning: BatchNorm now learns from {sizes}; the weights will differ from those of an undisturbed run")
+        say(f"warning: BatchNorm now learns from {sizes}; the weights will differ from those of an uninterrupted run")
     if split.processes != setup.split.processes:
         state.regrouped = [*(state.regrouped or []), [state.step, split.processes, setup.split.processes]]
     if main:

@@ -188,7 +188,7 @@ class Trainer:
     def _save(self) -> None:
         """Write a checkpoint of this step. All ranks hold the same state; rank 0 writes it.
 
-        If the loss of a step was not finite, raise the error instead: the weights are spoiled since.
+        If the loss of a step was not finite, raise the error instead: the weights are no longer valid.
         """
         self._read_all()
         if self.main:

@@ -112,7 +112,7 @@ def test_orientations_are_reported_and_misfits_explained(root, command):
     save(root / "labels/val/upright.png", label_values(60, 40))
     code, output, _ = command("data", "check", "folder", root)
     assert code == 0
-    assert "note: 1 image and 0 labels of these have an EXIF orientation, which is applied" in output
+    assert "note: the EXIF orientation of 1 image and 0 labels is applied" in output
     save(root / "images/val/stored.jpg", noise(40, 60, seed=3), exif=exif(6))
     save(root / "labels/val/stored.png", label_values(40, 60))
     found = warnings(command, root, code=1)

@@ -181,7 +181,7 @@ def test_noisy_colours_go_to_the_nearest_class_and_strange_ones_to_void(tmp_path
     code, output, _ = command("data", "import", source, tmp_path / "data", "--tolerance", "20", *words)
     assert code == 0
     place = r"most of them \(4\) in .*masks/4\.png, such as \[0, 255, 0\] at row 3, column 7"
-    assert re.search(rf"note: 4 pixels \(0\.067 %\) in 1 label became void, being of no class, {place}", output)
+    assert re.search(rf"note: 4 pixels \(0\.067 %\) in 1 label matched no class and became void, {place}", output)
     dataset = open_dataset("folder", tmp_path / "data", "train")
     for index, name in enumerate(dataset.names):
         expected = truth[int(name)].copy()
@@ -189,7 +189,7 @@ def test_noisy_colours_go_to_the_nearest_class_and_strange_ones_to_void(tmp_path
             expected[3:5, 7:9] = 255
         np.testing.assert_array_equal(dataset.label(index), expected)
     _, output, _ = command("data", "import", source, tmp_path / "exact", *words)
-    assert "became void, being of no class" in output
+    assert "matched no class and became void" in output
     assert float(re.search(r"pixels \(([\d.]+) %\)", output)[1]) > 90
 
 

@@ -44,7 +44,7 @@ def index_warnings(dataset: Dataset, index: ClassIndex) -> list[str]:
 
 
 def _of_labels(dataset: Dataset, pixels: NDArray[np.int64], void: int) -> list[str]:
-    """``pixels``: how often each label occurs, in order, and perhaps more."""
+    """``pixels``: how often each label occurs; may be longer than the class list."""
     names, split = [info.name for info in dataset.classes], split_name(dataset)
     present = [name for label, name in enumerate(names) if pixels[label]]
     absent = [name for name in names if name not in present]
@@ -88,7 +88,7 @@ class _Header:
     fits_stored: bool = False
     """Whether the label has the size of the image as it is stored, and not that of the upright image."""
     fits_both: bool = False
-    """Whether its size does not show which of them it was drawn on."""
+    """Whether its size fits both."""
 
 
 def _of_files(dataset: FileDataset) -> tuple[list[str], list[str]]:
@@ -103,7 +103,7 @@ def _of_files(dataset: FileDataset) -> tuple[list[str], list[str]]:
     if turned:
         labels = sum(header.label_turned for header in turned)
         images = counted(len(turned), "image")
-        notes.append(f"{images} and {counted(labels, 'label')} of these have an EXIF orientation, which is applied")
+        notes.append(f"the EXIF orientation of {images} and {counted(labels, 'label')} is applied")
     if misfits := sum(header.fits_stored for header in turned):
         warnings.append(
             f"{counted(misfits, 'label fits', 'labels fit')} the stored pixels of the image and not the upright ones: "

@@ -45,8 +45,8 @@ def notes(done: Imported) -> list[str]:
         pixels, first = sum(each.pixels for each in done.unknown), max(done.unknown, key=lambda each: each.pixels)
         total = sum(int(counts.sum()) for counts in done.pixels.values())
         found.append(
-            f"{counted(pixels, 'pixel')} ({percent(pixels / total)}) in {counted(len(done.unknown), 'label')} became "
-            f"void, being of no class, most of them ({first.pixels}) in {first.path}, such as {first.value} at row "
+            f"{counted(pixels, 'pixel')} ({percent(pixels / total)}) in {counted(len(done.unknown), 'label')} matched "
+            f"no class and became void, most of them ({first.pixels}) in {first.path}, such as {first.value} at row "
             f"{first.row}, column {first.column}; name the class, or raise --tolerance"
         )
     if done.oriented:

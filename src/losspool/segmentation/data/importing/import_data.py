@@ -66,9 +66,9 @@ class Imported:
     oriented: int = 0
     """Images with an EXIF orientation."""
     turned: int = 0
-    """Labels of these that were drawn on the stored pixels."""
+    """Labels drawn on the stored pixels."""
     assumed: int = 0
-    """Labels of these that nothing shows it of, and that are taken as drawn upright."""
+    """Labels whose size does not show their orientation; assumed upright."""
 
 
 def import_data(source: Path, dest: Path, options: Options) -> Imported:
@@ -139,7 +139,7 @@ class _Found:
     """What a source holds."""
 
     layout: str
-    """Its description, for people."""
+    """Human-readable description."""
     items: list[Item]
     classes: ClassList | None
     """None if no file names them."""

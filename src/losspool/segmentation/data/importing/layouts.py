@@ -75,7 +75,7 @@ class Layout:
     """What was found in a source."""
 
     pattern: str
-    """For people: ``<split>/images/*.jpg + <split>/masks/*_mask.png``."""
+    """Human-readable: ``<split>/images/*.jpg + <split>/masks/*_mask.png``."""
     pairs: tuple[SourcePair, ...]
     orphans: tuple[Path, ...]
     """Labels without an image."""
