@@ -34,7 +34,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from losspool.lab.comparison.runs import ImageCounts
-from losspool.segmentation.prediction import iou_of_counts
+from losspool.segmentation.prediction import iou_of_counts, mean_without_nan
 
 BLOCK = 10
 """Images. CamVid's test labels are a second apart: after ten, the view has changed, and its two sequences still make
@@ -121,7 +121,7 @@ def image_intervals(
     def scores(run: Sequence[ImageCounts]) -> tuple[Floats, Floats]:
         """(R,) and (R, C): mIoU and IoU of each resample, mean over the checkpoints."""
         found = [_resampled(drawn, np.stack([each.counts[block].sum(0) for block in blocks])) for each in run]
-        return np.mean([_mean(ious, -1) for ious in found], axis=0), _mean(np.stack(found), 0)
+        return np.mean([mean_without_nan(ious, -1) for ious in found], axis=0), mean_without_nan(np.stack(found), 0)
 
     gains, class_gains = [], []
     for our, their in zip(ours, theirs, strict=True):
@@ -129,7 +129,7 @@ def image_intervals(
         gains.append(our_miou - their_miou)
         class_gains.append(our_ious - their_ious)
     miou = _interval(np.mean(gains, axis=0), tail)
-    classes = tuple(_interval(gain, tail) for gain in _mean(np.stack(class_gains), 0).T)
+    classes = tuple(_interval(gain, tail) for gain in mean_without_nan(np.stack(class_gains), 0).T)
     if miou is None:
         return "no resample has a labelled pixel"
     observed = [_gain_on_all(our, their) for our, their in zip(ours, theirs, strict=True)]
@@ -163,7 +163,8 @@ def joint_interval(observed: Floats, resampled: Floats, sizes: Sequence[int], co
 def _gain_on_all(ours: Sequence[ImageCounts], theirs: Sequence[ImageCounts]) -> float:
     """The gain in mIoU of one seed, mean over its checkpoints."""
     scores = [
-        [_mean(iou_of_counts(each.counts.sum(0).astype(np.float64)), -1) for each in run] for run in (ours, theirs)
+        [mean_without_nan(iou_of_counts(each.counts.sum(0).astype(np.float64)), -1) for each in run]
+        for run in (ours, theirs)
     ]
     return float(np.mean(scores[0]) - np.mean(scores[1]))
 
@@ -203,13 +204,6 @@ def _resampled(drawn: Floats, counts: NDArray[np.int64]) -> Floats:
     """(R, blocks) and (blocks, 3, C) -> (R, C): IoU. The sums are exact: whole numbers far below 2⁵³."""
     summed = drawn @ counts.reshape(len(counts), -1).astype(np.float64)
     return iou_of_counts(summed.reshape(len(drawn), *counts.shape[1:]))
-
-
-def _mean(values: Floats, axis: int) -> Floats:
-    """The mean without NaN; NaN where there is nothing else."""
-    there = ~np.isnan(values)
-    count = there.sum(axis)
-    return np.divide(values.sum(axis, where=there), count, out=np.full(count.shape, np.nan), where=count > 0)
 
 
 def _interval(gains: Floats, tail: float) -> Interval | None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from losspool.segmentation.base import UserError, read_json, say
 from losspool.segmentation.config import Config, load_config
 from losspool.segmentation.data import ClassInfo
-from losspool.segmentation.prediction import COUNTS, REGION_COUNTS, iou_of_counts, mean_of_present
+from losspool.segmentation.prediction import COUNTS, REGION_COUNTS, iou_of_counts, mean_of_present, none_if_nan
 from losspool.segmentation.runs import RunFolder, read_metrics
 
 VALIDATION = "validation"
@@ -75,7 +75,7 @@ class ImageCounts:
         ious = iou_of_counts(summed.astype(np.float64))
         return {
             "miou": mean_of_present(ious),
-            "iou": [None if np.isnan(iou) else float(iou) for iou in ious],
+            "iou": [*map(none_if_nan, ious)],
             "pixels": summed[1].tolist(),
         }
 

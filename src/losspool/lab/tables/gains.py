@@ -12,7 +12,7 @@ from losspool.lab.comparison import Run, Statistics
 from losspool.lab.tables.notes import score_source
 from losspool.lab.tables.table import Cell, Table, percent, points, text
 from losspool.segmentation.base import counted
-from losspool.segmentation.prediction import iou_of_counts
+from losspool.segmentation.prediction import iou_of_counts, none_if_nan, ratio
 
 Scores = NDArray[np.float64]
 _FEWEST = 5
@@ -38,13 +38,13 @@ def gains_table(statistics: Statistics) -> Table | None:
     labelled = {part: theirs[0][part][1] for part in ("all", "boundary")}
     measures = {
         "% of pixels": labelled["all"] / labelled["all"].sum(),
-        "% near its outline": _share(labelled["boundary"], labelled["all"]),
+        "% near its outline": ratio(labelled["boundary"], labelled["all"]),
         f"IoU of {comparison.baseline.label}": _mean_iou(theirs, "all"),
     }
     columns: dict[str, Sequence[Cell]] = {"Class": [text(info.name) for info in comparison.classes]}
-    columns |= {name: [percent(_known(value)) for value in values] for name, values in measures.items()}
+    columns |= {name: [percent(none_if_nan(value)) for value in values] for name, values in measures.items()}
     titles = {"all": "Δ IoU", "boundary": "Δ boundary IoU", "interior": "Δ interior IoU"}
-    columns |= {title: [points(_known(value)) for value in gains[part]] for part, title in titles.items()}
+    columns |= {title: [points(none_if_nan(value)) for value in gains[part]] for part, title in titles.items()}
     rows = list(zip(*columns.values(), strict=True))
     notes = [score_source(comparison), *_notes(len(shared), gains["all"], measures)]
     return Table("gains", f"Where {best.label} gains and loses, in points", list(columns), rows, notes)
@@ -60,14 +60,6 @@ def _counts(statistics: Statistics, run: Run) -> dict[str, Scores]:
 
 def _mean_iou(runs: Sequence[dict[str, Scores]], part: str) -> Scores:
     return np.mean([iou_of_counts(run[part]) for run in runs], axis=0)
-
-
-def _share(part: Scores, whole: Scores) -> Scores:
-    return np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def _notes(seeds: int, gains: Scores, measures: dict[str, Scores]) -> list[str]:

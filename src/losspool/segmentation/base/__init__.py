@@ -8,6 +8,7 @@ from losspool.segmentation.base.number_tables import number_tables
 from losspool.segmentation.base.plugins import check_trusted, import_by_path, is_import_path
 from losspool.segmentation.base.process import Interrupt, Interrupted, end_with_parent, hard_exit
 from losspool.segmentation.base.sections import (
+    EXPONENT,
     NUMBER,
     Args,
     Count,
@@ -24,6 +25,7 @@ from losspool.segmentation.base.threads import in_threads
 from losspool.segmentation.base.yaml_file import parse_yaml, read_yaml, yaml_line
 
 __all__ = [
+    "EXPONENT",
     "NUMBER",
     "PARTIAL",
     "Args",

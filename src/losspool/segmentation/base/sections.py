@@ -62,6 +62,8 @@ def parse_number(value: Any) -> Any:
     return value
 
 
+EXPONENT = "^[-+]?[0-9.]+[eE][-+]?[0-9]+$"
+"""Pattern of the numbers that YAML 1.1 reads as text, for JSON schemas."""
 NUMBER = BeforeValidator(parse_number)
 Count = Annotated[int, Field(ge=1), NUMBER]
 Natural = Annotated[int, Field(ge=0), NUMBER]

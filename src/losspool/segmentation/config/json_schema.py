@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
+from losspool.segmentation.base import EXPONENT
 from losspool.segmentation.config.old_keys import OLD_KEYS
 from losspool.segmentation.config.schema import Recipe
 
 FILE = Path(__file__).with_name("recipe.schema.json")
-_EXPONENT = "^[-+]?[0-9.]+[eE][-+]?[0-9]+$"
 
 
 class _Generator(GenerateJsonSchema):
@@ -23,10 +23,10 @@ class _Generator(GenerateJsonSchema):
         return False
 
     def int_schema(self, schema: Any) -> dict[str, Any]:
-        return super().int_schema(schema) | {"type": ["integer", "string"], "pattern": _EXPONENT}
+        return super().int_schema(schema) | {"type": ["integer", "string"], "pattern": EXPONENT}
 
     def float_schema(self, schema: Any) -> dict[str, Any]:
-        return super().float_schema(schema) | {"type": ["number", "string"], "pattern": _EXPONENT}
+        return super().float_schema(schema) | {"type": ["number", "string"], "pattern": EXPONENT}
 
 
 def recipe_schema() -> str:

@@ -13,9 +13,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import PlainValidator, WithJsonSchema
 
 from losspool._validation import parse_units
-from losspool.segmentation.base import UserError, parse_number
+from losspool.segmentation.base import EXPONENT, UserError, parse_number
 
-_EXPONENT = "^[-+]?[0-9.]+[eE][-+]?[0-9]+$"
 KEYS = ("from", "to", "steps")
 V = TypeVar("V")
 
@@ -123,7 +122,7 @@ def _checked_count(value: Any) -> Any:
 
 def _or_schedule(*kinds: dict[str, Any]) -> WithJsonSchema:
     ends = {"anyOf": list(kinds)}
-    steps = {"type": ["integer", "string"], "minimum": 1, "pattern": _EXPONENT}
+    steps = {"type": ["integer", "string"], "minimum": 1, "pattern": EXPONENT}
     schedule = {
         "type": "object",
         "properties": dict(zip(KEYS, (ends, ends, steps), strict=True)),
@@ -137,7 +136,7 @@ _SHARES = (
     {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
     {"type": "string", "pattern": r"^\s*([0-9.]+\s*%|[0-9]+\s*px|[0-9.]+[eE]-?[0-9]+)\s*$"},
 )
-_NORMS = ({"type": "number", "minimum": 1}, {"type": "string", "pattern": f"{_EXPONENT}|^inf$"})
+_NORMS = ({"type": "number", "minimum": 1}, {"type": "string", "pattern": f"{EXPONENT}|^inf$"})
 _COUNTS = {"anyOf": [*_SHARES, {"type": "integer", "minimum": 1}]}
 Norm = Annotated[float | dict[str, Any], PlainValidator(_checked_p), _or_schedule(*_NORMS)]
 """p, or a schedule of it."""

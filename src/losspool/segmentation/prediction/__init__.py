@@ -10,6 +10,9 @@ from losspool.segmentation.prediction.metrics import (
     iou,
     iou_of_counts,
     mean_of_present,
+    mean_without_nan,
+    none_if_nan,
+    ratio,
     shares_of_labels,
 )
 from losspool.segmentation.prediction.pictures import WEIGHT_UNIT, heat_image, palette_image, save_png, void_color
@@ -40,8 +43,11 @@ __all__ = [
     "iou",
     "iou_of_counts",
     "mean_of_present",
+    "mean_without_nan",
+    "none_if_nan",
     "palette_image",
     "predict_run",
+    "ratio",
     "report_evaluation",
     "report_export",
     "save_png",

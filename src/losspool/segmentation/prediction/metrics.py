@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -45,8 +45,12 @@ def class_counts(matrix: NDArray[Number]) -> NDArray[Number]:
 def iou_of_counts(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """(…, 3, C) -> (…, C): intersection over union; NaN where a class is neither labelled nor predicted."""
     hits, labelled, predicted = np.moveaxis(counts, -2, 0)
-    union = labelled + predicted - hits
-    return np.divide(hits, union, out=np.full(union.shape, np.nan), where=union > 0)
+    return ratio(hits, labelled + predicted - hits)
+
+
+def ratio(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
+    """part/whole; NaN where ``whole`` is 0. ``part`` has the shape of the result."""
+    return np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0)
 
 
 METRICS = {
@@ -77,8 +81,8 @@ def class_metrics(
         "dice": _dice(total),
         "precision": _share(hits, predicted, labelled + predicted),
         "recall": _share(hits, labelled, labelled + predicted),
-        "image_iou": mean_over_images(iou_of_counts(single)),
-        "image_dice": mean_over_images(_dice(single)),
+        "image_iou": mean_without_nan(iou_of_counts(single), 0),
+        "image_dice": mean_without_nan(_dice(single), 0),
     }
     for region, own in (regions or {}).items():
         found[f"{region}_iou"] = iou_of_counts(own.sum(0).astype(np.float64))
@@ -87,7 +91,7 @@ def class_metrics(
 
 def _dice(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     hits, labelled, predicted = np.moveaxis(counts, -2, 0)
-    return _share(2 * hits, labelled + predicted, labelled + predicted)
+    return ratio(2 * hits, labelled + predicted)
 
 
 def _share(part: NDArray[np.float64], whole: NDArray[np.float64], there: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -95,11 +99,15 @@ def _share(part: NDArray[np.float64], whole: NDArray[np.float64], there: NDArray
     return np.divide(part, whole, out=np.where(there > 0, 0.0, np.nan), where=whole > 0)
 
 
-def mean_over_images(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(N, C) -> (C,): the mean without NaN; NaN where there is nothing else."""
+def mean_without_nan(scores: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    """The mean over an axis without NaN; NaN where there is nothing else."""
     there = ~np.isnan(scores)
-    count = there.sum(0)
-    return np.divide(scores.sum(0, where=there), count, out=np.full(count.shape, np.nan), where=count > 0)
+    return ratio(scores.sum(axis, where=there), there.sum(axis))
+
+
+def none_if_nan(value: float) -> float | None:
+    """A score for JSON and tables."""
+    return None if np.isnan(value) else float(value)
 
 
 def iou(matrix: NDArray[np.floating] | NDArray[np.integer]) -> NDArray[np.float64]:
@@ -109,8 +117,7 @@ def iou(matrix: NDArray[np.floating] | NDArray[np.integer]) -> NDArray[np.float6
 
 def shares_of_labels(matrix: NDArray[np.integer]) -> NDArray[np.float64]:
     """(C, C): the confusion matrix as shares of each class's labelled pixels; NaN for a class without any."""
-    labelled = matrix.sum(1, keepdims=True).repeat(len(matrix), 1)
-    return np.divide(matrix, labelled, out=np.full(matrix.shape, np.nan), where=labelled > 0)
+    return ratio(matrix, matrix.sum(1, keepdims=True))
 
 
 def mean_iou(matrix: NDArray[np.floating] | NDArray[np.integer]) -> float:

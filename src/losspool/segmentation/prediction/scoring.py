@@ -20,6 +20,7 @@ from losspool.segmentation.prediction.metrics import (
     iou,
     mean_iou,
     mean_of_present,
+    none_if_nan,
 )
 from losspool.segmentation.prediction.regions import REGIONS
 
@@ -69,7 +70,7 @@ class Scores:
         regions = {region: np.stack(list(counts.values())) for region, counts in self.regions.items()}
         scores = class_metrics(np.stack(list(self.per_image.values())), regions)
         return {
-            name: {"mean": _number(mean_of_present(found)), "classes": [*map(_number, found)]}
+            name: {"mean": none_if_nan(mean_of_present(found)), "classes": [*map(none_if_nan, found)]}
             for name, found in scores.items()
         }
 
@@ -79,7 +80,7 @@ class Scores:
             raise UserError("no pixel of the split has a label, so there is nothing to score")
         found: dict[str, Any] = {
             "miou": mean_iou(self.matrix),
-            "iou": [*map(_number, iou(self.matrix))],
+            "iou": [*map(none_if_nan, iou(self.matrix))],
             "pixels": self.matrix.sum(1).tolist(),
         }
         if self.broken is not None:
@@ -87,10 +88,6 @@ class Scores:
         if self.looks is not None:
             found["recall_per_look"] = self.looks.summary()
         return found
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def score(

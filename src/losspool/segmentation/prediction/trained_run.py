@@ -15,7 +15,14 @@ from losspool.segmentation.config import Config, EvaluateConfig, load_config
 from losspool.segmentation.data import ClassInfo, Dataset, check_classes, existing_folder
 from losspool.segmentation.models import UNET, Model, ModelSpec, build_from_spec
 from losspool.segmentation.prediction.predictor import Predictor
-from losspool.segmentation.runs import RunFolder, checkpoint_path, chosen_steps, fitting, read_checkpoint
+from losspool.segmentation.runs import (
+    RunFolder,
+    checkpoint_path,
+    checkpoint_weights,
+    chosen_steps,
+    fitting,
+    read_checkpoint,
+)
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,7 @@ class TrainedRun:
             if spec.num_classes != len(classes):
                 raise ValueError(f"the model has {spec.num_classes} classes, the checkpoint names {len(classes)}")
             model = build_from_spec(spec)
-            model.module.load_state_dict({**content["model"], **content.get("averaged", {})})
+            model.module.load_state_dict(checkpoint_weights(content))
         model.module.eval()
         return Trained(model, config, classes, step)
 

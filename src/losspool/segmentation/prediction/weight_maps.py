@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -86,9 +85,8 @@ def weigher_of(run: TrainedRun, predict: Predictor, step: int | None = None) -> 
         check_trusted(run.folder.config, "loss", name, run.trusted)
     index = None
     if needs_index(config.loss):
-        cache = Path(config.data.cache) if config.data.cache else None
         broken = WarnOnce() if config.data.skip_broken else None
-        index = class_index(run.dataset(config.data.train), cache, broken)
+        index = class_index(run.dataset(config.data.train), config.data.cache, broken)
     return Weigher(config.loss.at(step), index, predict)
 
 

@@ -2,6 +2,7 @@
 
 from losspool.segmentation.runs.checkpoints import (
     checkpoint_path,
+    checkpoint_weights,
     fitting,
     newest_checkpoint,
     prune,
@@ -39,6 +40,7 @@ __all__ = [
     "check_trackers",
     "check_unsaved",
     "checkpoint_path",
+    "checkpoint_weights",
     "chosen_steps",
     "default_folder",
     "describe_run",

@@ -85,6 +85,11 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return dict(content)
 
 
+def checkpoint_weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights that predict: the averaged ones where the run has averaged them."""
+    return {**content["model"], **content.get("averaged", {})}
+
+
 @contextmanager
 def fitting(path: Path, what: str) -> Iterator[None]:
     """Wrap code that unpacks a checkpoint: a missing entry or a wrong type becomes a ``UserError``."""

@@ -24,7 +24,7 @@ from losspool.segmentation.data import (
 )
 from losspool.segmentation.losses import Criterion
 from losspool.segmentation.models import Model, ModelSpec, build_fine_tuned, build_from_spec, build_model, synchronised
-from losspool.segmentation.runs import RunFolder, RunLock, check_trackers, fitting, own_checkpoint
+from losspool.segmentation.runs import RunFolder, RunLock, check_trackers, checkpoint_weights, fitting, own_checkpoint
 from losspool.segmentation.training.claim import check_same_data, claim_and_read
 from losspool.segmentation.training.loader import check_prefetch
 from losspool.segmentation.training.micro_batches import MicroBatches
@@ -70,7 +70,7 @@ def set_up(
     warn = WarnOnce(silent=fabric.global_rank != 0)
     broken = warn if config.data.skip_broken else None
     with fabric.rank_zero_first(local=True):  # one rank builds it, the others read the cache
-        index = class_index(data, Path(config.data.cache) if config.data.cache else None, broken)
+        index = class_index(data, config.data.cache, broken)
     check_same_data(config, data, index, fabric)
     if fabric.global_rank == 0 and (found := index_warnings(data, index)):
         say(f"warning: {'; '.join(found)}")
@@ -131,7 +131,7 @@ def _stored_model(folder: RunFolder, config: Config, data: Dataset, stored: dict
 def _fine_tuned(config: ModelConfig, path: Path, content: dict[str, Any], classes: int) -> Model:
     """Build the model from another run's checkpoint: its averaged weights, if it has any."""
     with fitting(path, "its own model"):
-        spec, state = ModelSpec.from_dict(content["spec"]), {**content["model"], **content.get("averaged", {})}
+        spec, state = ModelSpec.from_dict(content["spec"]), checkpoint_weights(content)
     if spec.name != config.name:
         raise UserError(f"{path}: model.weights holds a {spec.name}, but model.name is {config.name}")
     return build_fine_tuned(

@@ -88,7 +88,7 @@ def _sample_positions(label: NDArray[np.uint8], wanted: int, random: np.random.G
     return np.stack(np.divmod(places, label.shape[1]), axis=1).astype(np.int32)  # (K,) -> (K, 2)
 
 
-def class_index(dataset: Dataset, folder: Path | None = None, broken: Skip | None = None) -> ClassIndex:
+def class_index(dataset: Dataset, folder: Path | str | None = None, broken: Skip | None = None) -> ClassIndex:
     """Return the cached index if it matches the data; else build it, and cache it if possible.
 
     If ``broken`` is given, broken labels are skipped. An index with skipped labels is not cached, because it would hide
@@ -102,7 +102,7 @@ def class_index(dataset: Dataset, folder: Path | None = None, broken: Skip | Non
         return build_index(dataset, broken)
 
 
-def _cached(dataset: Dataset, folder: Path | None) -> ClassIndex:
+def _cached(dataset: Dataset, folder: Path | str | None) -> ClassIndex:
     name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in dataset.name)[:40]
     key = f"{_VERSION}-{POSITIONS}-{dataset.fingerprint()}"
     path = Path(os.path.expanduser(folder or cache_folder()), f"{name}-{key}.safetensors")
