@@ -44,7 +44,9 @@ def test_commands_run_as_they_stand(name, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("losspool.lab.grids.local.run_task", here)
     monkeypatch.setattr("losspool.segmentation.base.process.signal.signal", lambda *_: None)  # not from a thread
-    monkeypatch.setattr("losspool.segmentation.data.kinds.streets.dataset.COUNTS", {"train": 2, "val": 2, "test": 2})
+    monkeypatch.setattr(
+        "losspool.segmentation.data.kinds.streets.dataset.SCENE_COUNTS", {"train": 2, "val": 2, "test": 2}
+    )
     (tmp_path / "results").symlink_to(ROOT / "results")
     weeds = write_folder(tmp_path / "weeds", "train", count=2)
     write_folder(weeds, "val", count=1)

@@ -45,7 +45,7 @@ def test_the_fitted_temperature_undoes_a_known_one(temperature):
 
 def test_a_run(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
-        "losspool.segmentation.data.kinds.streets.dataset.COUNTS", dict.fromkeys(("train", "val", "test"), 6)
+        "losspool.segmentation.data.kinds.streets.dataset.SCENE_COUNTS", dict.fromkeys(("train", "val", "test"), 6)
     )
     settings = ("train.steps=2", "data.crop=[40, 48]", "method=base", f"model.name={NETWORK}", "data.name=streets")
     small = ("data.root=null", "data.streets_size=64", "data.streets_train=4", "train.previews=0")

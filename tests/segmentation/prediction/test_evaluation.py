@@ -288,7 +288,9 @@ def test_options_change_the_runs_settings(tmp_path, command):
 
 
 def test_streets_have_a_recall_per_look(tmp_path, command, monkeypatch):
-    monkeypatch.setattr("losspool.segmentation.data.kinds.streets.dataset.COUNTS", {"train": 3, "val": 2, "test": 1})
+    monkeypatch.setattr(
+        "losspool.segmentation.data.kinds.streets.dataset.SCENE_COUNTS", {"train": 3, "val": 2, "test": 1}
+    )
     config = small_config(tmp_path / "data", data=DataConfig("streets", streets_size=(64, 64), streets_train=2))
     folder = write_run(tmp_path / "run", config)
     code, output, _ = command("evaluate", folder.path, "--model", "tiny_model.build")

@@ -160,7 +160,9 @@ def a_few_images(root, folder):
 
 @pytest.mark.parametrize("name", ["camvid", "streets"])
 def test_the_small_recipes_train_two_steps(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("losspool.segmentation.data.kinds.streets.dataset.COUNTS", {"train": 1000, "val": 4, "test": 1})
+    monkeypatch.setattr(
+        "losspool.segmentation.data.kinds.streets.dataset.SCENE_COUNTS", {"train": 1000, "val": 4, "test": 1}
+    )
     overrides = ["train.steps=2", f"data.cache={tmp_path / 'cache'}", "train.previews=1", "data.streets_train=20"]
     if name == "camvid":
         overrides += [f"data.root={a_few_images(shared_data('camvid'), tmp_path / 'camvid')}"]

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from losspool.segmentation.base import UserError
-from losspool.segmentation.data import IGNORE, opened
+from losspool.segmentation.data import IGNORE, open_image
 
 _NAME = re.compile(r"(\d{2,})-step-(\d{7,})\.png")
 
@@ -48,7 +48,7 @@ def evenly(steps: Sequence[int], most: int) -> list[int]:
 
 def read_picture(path: Path) -> Image.Image:
     """Decode a picture. Damage is a :class:`UserError`."""
-    with opened(path) as image:
+    with open_image(path) as image:
         image.load()
         return image
 

@@ -16,7 +16,7 @@ from losspool.lab.comparison import labels, matching_names
 from losspool.lab.library import GRIDS
 from losspool.segmentation.base import UserError, is_import_path, is_path, read_json, read_yaml
 from losspool.segmentation.config import RECIPES, Config, EvaluateConfig, load_config
-from losspool.segmentation.prediction import changed, evaluation_name
+from losspool.segmentation.prediction import evaluation_name, with_overrides
 from losspool.segmentation.runs import RunFolder, check_folder
 
 _KEYS = ("recipe", "overrides", "runs", "seeds", "evaluate", "scores", "baseline", "class_baseline")
@@ -274,7 +274,7 @@ def _planned_evaluation(path: Path, config: Config, wanted: Mapping[str, Any]) -
         if value is not None and not isinstance(value, str):
             raise UserError(f"{path}: evaluate: {key} must be text, got {value!r}")
     shown = None if scales is None else ",".join(map(str, scales))
-    settings = changed(config.evaluate, tiling=tiling, scales=shown, flip=flip)
+    settings = with_overrides(config.evaluate, tiling=tiling, scales=shown, flip=flip)
     return PlannedEvaluation(split, listed, settings)
 
 

@@ -6,11 +6,18 @@ from losspool.segmentation.data.crops.augment import Augmentation, crop
 from losspool.segmentation.data.crops.indexing import ClassIndex, build_index, cache_folder, class_index
 from losspool.segmentation.data.files.file_dataset import FileDataset, Pair, existing_folder, images_below, unread_files
 from losspool.segmentation.data.files.groups import Groups
-from losspool.segmentation.data.files.images import SUFFIXES, Intensity, Reading, UnknownRangeError, opened, read_image
+from losspool.segmentation.data.files.images import (
+    SUFFIXES,
+    Intensity,
+    Reading,
+    UnknownRangeError,
+    open_image,
+    read_image,
+)
 from losspool.segmentation.data.files.labels import contiguous
-from losspool.segmentation.data.importing.card import report_import
 from losspool.segmentation.data.importing.hints import known_splits, with_hint
-from losspool.segmentation.data.importing.import_data import Options as ImportOptions
+from losspool.segmentation.data.importing.import_data import ImportOptions
+from losspool.segmentation.data.importing.import_report import report_import
 from losspool.segmentation.data.importing.layouts import in_label_folder
 from losspool.segmentation.data.importing.splitting import Splitting
 from losspool.segmentation.data.kinds.cityscapes import CLASSES as CITYSCAPES_CLASSES
@@ -68,7 +75,7 @@ __all__ = [
     "index_warnings",
     "known_splits",
     "open_dataset",
-    "opened",
+    "open_image",
     "prepare_voc",
     "read_image",
     "read_next_pair",

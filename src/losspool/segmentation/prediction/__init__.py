@@ -20,7 +20,7 @@ from losspool.segmentation.prediction.predict_images import predict_run
 from losspool.segmentation.prediction.predictor import Predictor
 from losspool.segmentation.prediction.scoring import Scores, score
 from losspool.segmentation.prediction.sources import sources_of_split
-from losspool.segmentation.prediction.trained_run import Trained, TrainedRun, changed
+from losspool.segmentation.prediction.trained_run import Trained, TrainedRun, with_overrides
 from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "TrainedRun",
     "Weigher",
     "WeightMap",
-    "changed",
     "class_metrics",
     "confusion",
     "evaluation_name",
@@ -55,4 +54,5 @@ __all__ = [
     "shares_of_labels",
     "sources_of_split",
     "void_color",
+    "with_overrides",
 ]

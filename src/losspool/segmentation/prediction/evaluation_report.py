@@ -13,7 +13,7 @@ from rich.table import Table
 from losspool.segmentation.base import counted, number_tables, plain
 from losspool.segmentation.prediction.evaluation import Evaluation, evaluate_run, write_evaluation
 from losspool.segmentation.prediction.metrics import METRICS, shares_of_labels
-from losspool.segmentation.prediction.trained_run import TrainedRun, changed
+from losspool.segmentation.prediction.trained_run import TrainedRun, with_overrides
 
 _NONE = "–"
 
@@ -35,10 +35,10 @@ def report_evaluation(
         split: the split to score (default: validation).
         confusion: also print the confusion matrix.
         trusted: import paths of code that may run.
-        inference: tiling, scales and flip; see :func:`changed`.
+        inference: tiling, scales and flip; see :func:`with_overrides`.
     """
     run = TrainedRun.open(path, trusted)
-    settings, steps = changed(run.config.evaluate, **inference), run.steps(checkpoint)
+    settings, steps = with_overrides(run.config.evaluate, **inference), run.steps(checkpoint)
     evaluation = evaluate_run(run, steps, run.split(split), settings)
     output = Console(highlight=False)
     try:

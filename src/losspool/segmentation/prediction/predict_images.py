@@ -24,7 +24,7 @@ from losspool.segmentation.prediction.pictures import (
 )
 from losspool.segmentation.prediction.predictor import Predictor
 from losspool.segmentation.prediction.sources import Source, sources_of_files, sources_of_split, with_labels
-from losspool.segmentation.prediction.trained_run import TrainedRun, changed
+from losspool.segmentation.prediction.trained_run import TrainedRun, with_overrides
 from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap, weigher_of, weight_summary, weight_tables
 
 SUFFIXES = {
@@ -89,10 +89,10 @@ def predict_run(
         weights: also write loss-weight maps; every image needs a label.
         ids: also write ids, or leave them out of the default.
         trusted: import paths of code that may run.
-        inference: tiling, scales and flip; see :func:`changed`.
+        inference: tiling, scales and flip; see :func:`with_overrides`.
     """
     run = TrainedRun.open(path, trusted)
-    settings = changed(run.config.evaluate, **inference)
+    settings = with_overrides(run.config.evaluate, **inference)
     if source is None and split is None and not names:
         raise UserError("pass an image or a folder, or images of the run's own data with --split and --name")
     if source is not None and (names or (split is not None and not weights)):

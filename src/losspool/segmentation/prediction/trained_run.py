@@ -17,10 +17,10 @@ from losspool.segmentation.models import UNET, Model, ModelSpec, build_from_spec
 from losspool.segmentation.prediction.predictor import Predictor
 from losspool.segmentation.runs import (
     RunFolder,
+    checkpoint_errors,
     checkpoint_path,
     checkpoint_weights,
     chosen_steps,
-    fitting,
     read_checkpoint,
 )
 
@@ -85,7 +85,7 @@ class TrainedRun:
         """Load the network of a checkpoint."""
         path, config = checkpoint_path(self.folder.checkpoints, step), self.config
         content = read_checkpoint(path)
-        with fitting(path, "its own model"):
+        with checkpoint_errors(path, "its own model"):
             spec = ModelSpec.from_dict(content["spec"])
         check_trusted(path, "model", spec.name, (*self.trusted, UNET))
         stride = config.model.output_stride if spec.built_in else spec.output_stride
@@ -94,7 +94,7 @@ class TrainedRun:
                 f"{path}: a checkpoint of another model: it holds {_model(spec.name, spec.output_stride)}, "
                 f"the run uses {_model(config.model.name, stride)}"
             )
-        with fitting(path, "its own model"):
+        with checkpoint_errors(path, "its own model"):
             step, classes = int(content["step"]), tuple(map(ClassInfo.of, content["classes"]))
             if spec.num_classes != len(classes):
                 raise ValueError(f"the model has {spec.num_classes} classes, the checkpoint names {len(classes)}")
@@ -111,7 +111,7 @@ class TrainedRun:
         return self.load(steps[0])
 
 
-def changed(
+def with_overrides(
     settings: EvaluateConfig, *, tiling: str | None = None, scales: str | None = None, flip: bool | None = None
 ) -> EvaluateConfig:
     """The run's settings, overridden by the command's options."""

@@ -1,9 +1,9 @@
 """A run's folder: its lock, checkpoints, metrics and description; trackers beside it."""
 
 from losspool.segmentation.runs.checkpoints import (
+    checkpoint_errors,
     checkpoint_path,
     checkpoint_weights,
-    fitting,
     newest_checkpoint,
     prune,
     read_checkpoint,
@@ -39,13 +39,13 @@ __all__ = [
     "check_folder",
     "check_trackers",
     "check_unsaved",
+    "checkpoint_errors",
     "checkpoint_path",
     "checkpoint_weights",
     "chosen_steps",
     "default_folder",
     "describe_run",
     "described",
-    "fitting",
     "never_stepped",
     "newest_checkpoint",
     "own_checkpoint",

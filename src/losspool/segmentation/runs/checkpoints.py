@@ -91,7 +91,7 @@ def checkpoint_weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 @contextmanager
-def fitting(path: Path, what: str) -> Iterator[None]:
+def checkpoint_errors(path: Path, what: str) -> Iterator[None]:
     """Wrap code that unpacks a checkpoint: a missing entry or a wrong type becomes a ``UserError``."""
     try:
         yield

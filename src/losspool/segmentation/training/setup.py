@@ -24,7 +24,14 @@ from losspool.segmentation.data import (
 )
 from losspool.segmentation.losses import Criterion
 from losspool.segmentation.models import Model, ModelSpec, build_fine_tuned, build_from_spec, build_model, synchronised
-from losspool.segmentation.runs import RunFolder, RunLock, check_trackers, checkpoint_weights, fitting, own_checkpoint
+from losspool.segmentation.runs import (
+    RunFolder,
+    RunLock,
+    check_trackers,
+    checkpoint_errors,
+    checkpoint_weights,
+    own_checkpoint,
+)
 from losspool.segmentation.training.claim import check_same_data, claim_and_read
 from losspool.segmentation.training.loader import check_prefetch
 from losspool.segmentation.training.micro_batches import MicroBatches
@@ -116,7 +123,7 @@ def _network_and_optimizer(model: Model, train: TrainConfig, fabric: Fabric) -> 
 
 def _stored_model(folder: RunFolder, config: Config, data: Dataset, stored: dict[str, Any]) -> Model:
     """Build the checkpoint's model. Raises ``UserError`` if the run or its data have changed."""
-    with fitting(folder.checkpoints, "the run"):
+    with checkpoint_errors(folder.checkpoints, "the run"):
         spec = ModelSpec.from_dict(stored["spec"])
         known = tuple(map(ClassInfo.of, stored["classes"]))
     if (spec.name, spec.num_classes) != (config.model.name, len(data.classes)):
@@ -130,7 +137,7 @@ def _stored_model(folder: RunFolder, config: Config, data: Dataset, stored: dict
 
 def _fine_tuned(config: ModelConfig, path: Path, content: dict[str, Any], classes: int) -> Model:
     """Build the model from another run's checkpoint: its averaged weights, if it has any."""
-    with fitting(path, "its own model"):
+    with checkpoint_errors(path, "its own model"):
         spec, state = ModelSpec.from_dict(content["spec"]), checkpoint_weights(content)
     if spec.name != config.name:
         raise UserError(f"{path}: model.weights holds a {spec.name}, but model.name is {config.name}")

@@ -10,7 +10,7 @@ from torch import nn
 
 from losspool.segmentation.base import parse_yaml, say
 from losspool.segmentation.config import Config, TrainConfig, dump_config
-from losspool.segmentation.runs import fitting
+from losspool.segmentation.runs import checkpoint_errors
 from losspool.segmentation.training.micro_batches import MicroBatches
 from losspool.segmentation.training.optimization import rate_factor
 from losspool.segmentation.training.setup import Setup
@@ -112,7 +112,7 @@ def restored(setup: Setup, stored: dict[str, Any] | None) -> tuple[State, StepSt
     if stored is None:
         return State(), window
     config, main = setup.config, setup.fabric.global_rank == 0
-    with fitting(setup.folder.checkpoints, "the run"):
+    with checkpoint_errors(setup.folder.checkpoints, "the run"):
         setup.model.module.load_state_dict(stored["model"])
         setup.averaged.load(stored.get("averaged", {}))
         setup.optimizer.load_state_dict(stored["optimizer"])

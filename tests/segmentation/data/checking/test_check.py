@@ -106,7 +106,9 @@ def test_a_split_without_labels_is_no_fault(tmp_path, command):
 
 
 def test_streets_needs_no_root(command, monkeypatch):
-    monkeypatch.setattr("losspool.segmentation.data.kinds.streets.dataset.COUNTS", {"train": 3, "val": 1, "test": 1})
+    monkeypatch.setattr(
+        "losspool.segmentation.data.kinds.streets.dataset.SCENE_COUNTS", {"train": 3, "val": 1, "test": 1}
+    )
     code, output, _ = command("data", "check", "streets", "--split", "train")
     assert code == 0
     assert "streets/train: images 3, faults 0" in output

@@ -14,7 +14,7 @@ from losspool.segmentation.base import UserError, counted, in_threads, percent
 from losspool.segmentation.data.checking.check import Findings, split_name
 from losspool.segmentation.data.crops.indexing import ClassIndex
 from losspool.segmentation.data.files.file_dataset import FileDataset, Pair
-from losspool.segmentation.data.files.images import is_cut, is_deep, opened, orientation, raw_mode
+from losspool.segmentation.data.files.images import is_cut, is_deep, open_image, orientation, raw_mode
 from losspool.segmentation.data.files.labels import LabelDecoder
 from losspool.segmentation.data.protocol import IGNORE, Dataset
 
@@ -138,7 +138,7 @@ def _header(pair: Pair) -> _Header | None:
 
 def _described(path: Path) -> tuple[str, int, int, tuple[int, int]]:
     """Kind, pages, EXIF orientation and stored size, from the header alone."""
-    with opened(path) as image:
+    with open_image(path) as image:
         raw = raw_mode(image)
         kind = f"{_BITS.get(image.mode, '16-bit')} grey" if is_deep(image) else _MODES.get(image.mode, image.mode)
         if is_cut(raw):

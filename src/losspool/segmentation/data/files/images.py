@@ -48,7 +48,7 @@ def too_large(path: Path) -> UserError:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Image.Image]:
+def open_image(path: Path) -> Iterator[Image.Image]:
     """Open the file as a Pillow image. Decode it inside the context, so that errors name the file."""
     try:
         with Image.open(path, formats=_FORMATS) as image:
@@ -119,7 +119,7 @@ _NEARLY_BLACK = 16  # of 256 levels: 12 bits in the place of 16
 
 def read_image(path: Path, reading: Reading = _STORED) -> Image.Image:
     """Read and decode an image as RGB. By default neither its orientation nor its range is changed."""
-    with opened(path) as image:
+    with open_image(path) as image:
         raw = raw_mode(image)
         image.load()
         rgb = _as_rgb(image, raw, path, reading.intensity)
@@ -199,7 +199,7 @@ def read_values(path: Path, exif: bool = False, palette: bool = False) -> NDArra
 
     With ``exif``, apply its EXIF orientation. With ``palette``, return the colours of a palette file.
     """
-    with opened(path) as image:
+    with open_image(path) as image:
         raw = raw_mode(image)
         image.load()
         turned = upright(image, orientation(image)) if exif else image
@@ -222,5 +222,5 @@ def _values(image: Image.Image, raw: str, path: Path) -> NDArray[np.unsignedinte
 
 def size_of(path: Path) -> tuple[int, int]:
     """Return (height, width) from the file header, without decoding the image."""
-    with opened(path) as image:
+    with open_image(path) as image:
         return image.height, image.width

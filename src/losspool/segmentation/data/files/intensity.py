@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from losspool.segmentation.base import UserError, in_threads
-from losspool.segmentation.data.files.images import is_deep, opened
+from losspool.segmentation.data.files.images import is_deep, open_image
 
 SAMPLE = 32
 """Images that a range is found from."""
@@ -40,7 +40,7 @@ def sample(paths: Sequence[Path]) -> list[Path]:
 def _deep_values(path: Path) -> NDArray[np.float32]:
     """Some finite values of an image; none if it has 8 bits or cannot be read, which is reported when it is used."""
     try:
-        with opened(path) as image:
+        with open_image(path) as image:
             if not is_deep(image):
                 return np.zeros(0, np.float32)
             values = np.asarray(image).astype(np.float32).ravel()

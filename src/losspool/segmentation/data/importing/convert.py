@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from losspool.segmentation.base import BrokenFileError, UserError, in_threads, writing
-from losspool.segmentation.data.files.images import opened, orientation, read_values, upright
+from losspool.segmentation.data.files.images import open_image, orientation, read_values, upright
 from losspool.segmentation.data.importing.class_lists import ClassList, Nearest
 from losspool.segmentation.data.importing.coco import CocoImage, rasterised
 from losspool.segmentation.data.protocol import IGNORE
@@ -105,7 +105,7 @@ class Converter:
 
 def _orientation_and_size(path: Path) -> tuple[int, tuple[int, int]]:
     """The EXIF orientation that reading applies, and (height, width) as stored."""
-    with opened(path) as image:
+    with open_image(path) as image:
         image.load()  # a damaged image is found here; Pillow turns a TIFF by itself
         return orientation(image), (image.height, image.width)
 
@@ -136,7 +136,7 @@ def drawn_on_stored(items: Sequence[Item]) -> bool | None:
 
 def _may_turn(path: Path) -> bool:
     try:
-        with opened(path) as image:
+        with open_image(path) as image:
             return "exif" in image.info
     except UserError:
         return False

@@ -32,7 +32,7 @@ from losspool.segmentation.data.importing.splitting import Splitting, divide
 
 
 @dataclass(frozen=True)
-class Options:
+class ImportOptions:
     """What the user may say about a source."""
 
     classes: Path | None = None
@@ -71,7 +71,7 @@ class Imported:
     """Labels whose size does not show their orientation; assumed upright."""
 
 
-def import_data(source: Path, dest: Path, options: Options) -> Imported:
+def import_data(source: Path, dest: Path, options: ImportOptions) -> Imported:
     """Write ``images``, ``labels`` and ``classes.yaml`` to a new folder."""
     existing_folder(source, "the source")
     if not 0 <= options.tolerance < math.inf:
@@ -105,7 +105,7 @@ def import_data(source: Path, dest: Path, options: Options) -> Imported:
 
 def source_layout(source: Path) -> str:
     """The layout that an import would find."""
-    return _found(source, Options()).layout
+    return _found(source, ImportOptions()).layout
 
 
 def _check_target(source: Path, dest: Path) -> None:
@@ -148,7 +148,7 @@ class _Found:
     shapeless: int = 0
 
 
-def _found(source: Path, options: Options) -> _Found:
+def _found(source: Path, options: ImportOptions) -> _Found:
     coco = None if options.labels else find_coco(source)
     if coco is not None:
         names = ", ".join(path.relative_to(source).as_posix() for path in coco.files)
@@ -205,7 +205,7 @@ def _tallied(items: Sequence[Item]) -> Counter[object]:
     return total
 
 
-def _write_items(items: Sequence[tuple[Item, str]], folder: Path, done: Imported, options: Options) -> None:
+def _write_items(items: Sequence[tuple[Item, str]], folder: Path, done: Imported, options: ImportOptions) -> None:
     stored = options.labels_stored
     if stored is None:
         stored = drawn_on_stored([item for item, _ in items])

@@ -17,9 +17,9 @@ from losspool.segmentation.data.kinds.streets.classes import CLASSES, LOOKS
 from losspool.segmentation.data.kinds.streets.compose import VERSION, Scene, scene
 from losspool.segmentation.data.protocol import IGNORE, ClassInfo, Pixels
 
-COUNTS = {"train": 1000, "val": 100, "test": 200}
+SCENE_COUNTS = {"train": 1000, "val": 100, "test": 200}
 """Default number of scenes per split."""
-SPLITS = tuple(COUNTS)
+SPLITS = tuple(SCENE_COUNTS)
 
 MOST = 1_000_000
 """Maximum number of scenes per split: names have six digits."""
@@ -69,7 +69,7 @@ class Streets:
             raise UserError(f"noise of streets must be from 0 to 1, not {noise!r}")
         self._split, self._seed, self._focal, self._noise = split, seed, float(focal), float(noise)
         self._size = _checked_size(size)
-        self._count = COUNTS[split] if count is None else count
+        self._count = SCENE_COUNTS[split] if count is None else count
         self._names = tuple(f"streets-{split}-{index:06d}" for index in range(self._count))
         self._forget()
 

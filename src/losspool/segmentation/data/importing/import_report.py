@@ -9,11 +9,11 @@ from losspool.segmentation.base import counted, percent, plain, replacing
 from losspool.segmentation.data.files.faults import grouped, report_lines
 from losspool.segmentation.data.importing.class_lists import INFERRED
 from losspool.segmentation.data.importing.hints import is_cityscapes
-from losspool.segmentation.data.importing.import_data import Imported, Options, import_data
+from losspool.segmentation.data.importing.import_data import Imported, ImportOptions, import_data
 from losspool.segmentation.data.protocol import IGNORE
 
 
-def report_import(source: Path, dest: Path, options: Options, command: str) -> bool:
+def report_import(source: Path, dest: Path, options: ImportOptions, command: str) -> bool:
     """Import, print what was found, and write the card. Return whether no fault was found."""
     done = import_data(source, dest, options)
     with replacing(dest / "README.md") as partial:
