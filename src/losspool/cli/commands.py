@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
-import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -115,36 +113,24 @@ def config(
     name: Annotated[str, typer.Argument(help="Section or part of a name, such as train or crop (default: all).")] = "",
 ) -> None:
     """Print every setting of a recipe with its default and meaning."""
-    from losspool.segmentation.config import options
+    from losspool.segmentation.config import report_options
 
-    width = shutil.get_terminal_size().columns
-    for option in options(name):
-        meaning = textwrap.fill(option.meaning, max(width, 40), initial_indent="    ", subsequent_indent="    ")
-        print(f"{option.key}: {option.default}\n{meaning}")
+    report_options(name)
 
 
 def recipes(context: typer.Context) -> None:
     """List the recipes of `losspool train` and the grids of `losspool lab run`."""
-    from losspool.lab.library import GRIDS
-    from losspool.segmentation.config import RECIPES
+    from losspool.lab.library import report_recipes
 
     if context.invoked_subcommand is None:
-        for library, command in ((RECIPES, "train"), (GRIDS, "lab run")):
-            width = max(map(len, library.files))
-            print(f"losspool {command} …")
-            print("".join(f"  {name:{width}}  {line}\n" for name, line in library.lines().items()))
+        report_recipes()
 
 
 def show_recipe(name: Annotated[str, typer.Argument(help="Recipe or grid to print.")]) -> None:
     """Print a recipe or grid, as a starting point for your own."""
-    from losspool.lab.library import GRIDS
-    from losspool.segmentation.base import Library
-    from losspool.segmentation.config import RECIPES
+    from losspool.lab.library import report_recipe
 
-    both = Library("recipe or grid", *RECIPES.folders, *GRIDS.folders)
-    path = both.find(name)
-    # A recipe names its JSON schema relative to its own folder.
-    print(path.read_text(encoding="utf-8").replace("$schema=..", f"$schema={path.parent.parent}"), end="")
+    report_recipe(name)
 
 
 def plan(
@@ -222,10 +208,6 @@ def prepare_voc(
     sbd: Annotated[Path, typer.Option(help="SBD folder (benchmark_RELEASE).")],
 ) -> None:
     """Build VOC's augmented training set: SegmentationClassAug and the list trainaug.txt."""
-    from losspool.segmentation.base import plain
-    from losspool.segmentation.data import VOC_AUGMENTED_IMAGES, prepare_voc
+    from losspool.segmentation.data import report_prepared_voc
 
-    done = prepare_voc(voc, sbd)
-    print(plain(f"{done.list_file}: {done.images} images, {done.from_sbd} of them with SBD labels"))
-    if done.images != VOC_AUGMENTED_IMAGES:
-        print(f"The complete set has {VOC_AUGMENTED_IMAGES} images: the VOC or the SBD folder is incomplete.")
+    report_prepared_voc(voc, sbd)

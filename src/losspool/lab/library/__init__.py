@@ -1,9 +1,5 @@
 """The grids that come with the package. It can be imported without the lab's requirements, to list them."""
 
-from pathlib import Path
+from losspool.lab.library.listing import GRIDS, report_recipe, report_recipes
 
-from losspool.segmentation.base import Library
-
-GRIDS = Library("grid", Path(__file__).parent)
-
-__all__ = ["GRIDS"]
+__all__ = ["GRIDS", "report_recipe", "report_recipes"]

@@ -1,6 +1,6 @@
 """The settings of a run: their schema, and recipes that state them."""
 
-from losspool.segmentation.config.options import options
+from losspool.segmentation.config.listing import report_options
 from losspool.segmentation.config.recipes import RECIPES, dump_config, flat, load_config
 from losspool.segmentation.config.schema import (
     METHODS,
@@ -28,5 +28,5 @@ __all__ = [
     "dump_config",
     "flat",
     "load_config",
-    "options",
+    "report_options",
 ]

@@ -23,7 +23,7 @@ from losspool.segmentation.data.importing.splitting import Splitting
 from losspool.segmentation.data.kinds.cityscapes import CLASSES as CITYSCAPES_CLASSES
 from losspool.segmentation.data.kinds.cityscapes import LABEL_IDS as CITYSCAPES_LABEL_IDS
 from losspool.segmentation.data.kinds.registry import DATASETS, DatasetKind, dataset_kind, open_dataset
-from losspool.segmentation.data.kinds.voc import VOC_AUGMENTED_IMAGES, prepare_voc
+from losspool.segmentation.data.kinds.voc import report_prepared_voc
 from losspool.segmentation.data.protocol import (
     IGNORE,
     ClassInfo,
@@ -44,7 +44,6 @@ __all__ = [
     "DATASETS",
     "IGNORE",
     "SUFFIXES",
-    "VOC_AUGMENTED_IMAGES",
     "Augmentation",
     "ClassIndex",
     "ClassInfo",
@@ -76,12 +75,12 @@ __all__ = [
     "known_splits",
     "open_dataset",
     "open_image",
-    "prepare_voc",
     "read_image",
     "read_next_pair",
     "read_pair",
     "report_check",
     "report_import",
+    "report_prepared_voc",
     "try_pair",
     "unread_files",
     "with_hint",

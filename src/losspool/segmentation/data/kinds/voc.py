@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from losspool.segmentation.base import BrokenFileError, UserError, in_threads, replacing, track, writing
+from losspool.segmentation.base import BrokenFileError, UserError, in_threads, plain, replacing, track, writing
 from losspool.segmentation.data.files.file_dataset import FileDataset, Pair, existing_folder, read_list
 from losspool.segmentation.data.files.images import read_values, size_of
 from losspool.segmentation.data.files.labels import contiguous
@@ -66,6 +66,14 @@ class Prepared:
     list_file: Path
     images: int
     from_sbd: int
+
+
+def report_prepared_voc(voc: Path, sbd: Path) -> None:
+    """``losspool data prepare voc``: :func:`prepare_voc`, and print what was built."""
+    done = prepare_voc(voc, sbd)
+    print(plain(f"{done.list_file}: {done.images} images, {done.from_sbd} of them with SBD labels"))
+    if done.images != VOC_AUGMENTED_IMAGES:
+        print(f"The complete set has {VOC_AUGMENTED_IMAGES} images: the VOC or the SBD folder is incomplete.")
 
 
 def prepare_voc(voc: Path, sbd: Path) -> Prepared:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
@@ -18,6 +20,14 @@ class Option(NamedTuple):
     default: str
     """As YAML."""
     meaning: str
+
+
+def report_options(wanted: str) -> None:
+    """``losspool config``: print the settings of :func:`options`."""
+    width = max(shutil.get_terminal_size().columns, 40)
+    for option in options(wanted):
+        meaning = textwrap.fill(option.meaning, width, initial_indent="    ", subsequent_indent="    ")
+        print(f"{option.key}: {option.default}\n{meaning}")
 
 
 def options(wanted: str = "") -> list[Option]:

@@ -5,8 +5,9 @@ import re
 
 import yaml
 
-from losspool.segmentation.config import Config, flat, options
+from losspool.segmentation.config import Config, flat
 from losspool.segmentation.config.json_schema import recipe_schema
+from losspool.segmentation.config.listing import options
 from trained_runs import assert_mistake
 
 
