@@ -1,4 +1,7 @@
-"""Photometric augmentation: one colour matrix for brightness, contrast, saturation, hue and grey, then a blur."""
+"""Photometric augmentation: one colour matrix for brightness, contrast, saturation, hue and grey, then a blur.
+
+The colour mathematics is apart from the geometry in ``augment.py``: it changes no label and needs no coordinates.
+"""
 
 from __future__ import annotations
 
