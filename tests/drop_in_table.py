@@ -28,7 +28,7 @@ def with_void(labels, void):
     return labels.flatten().index_fill(0, torch.tensor([1, 4]), void).view(labels.shape)
 
 
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint64, torch.uint32, torch.uint16, torch.uint8)
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 LOGITS, LABELS = inputs(3, 5)
 SHARES = inputs(3, 5, seed=1)[0].softmax(1)

@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 import tolerances
+from drop_in_table import INTEGERS
 from kernel_ledger import Ledger
 from losspool import cross_entropy, max_pool, upsampled_cross_entropy
 from losspool.solver import host
@@ -52,6 +53,43 @@ def test_an_unsigned_label_is_not_void_because_it_wraps_around():
     found, expected = (torch.autograd.grad(cross_entropy(logits, each), logits)[0] for each in (labels.byte(), labels))
     assert torch.equal(found, expected)
     assert bool(expected.any())
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_every_integer_dtype_serves_as_labels(dtype):
+    logits, _, labels = inputs()
+    labels = labels.where(labels != 255, 100)
+    found, expected = (cross_entropy(logits, each, ignore_index=100) for each in (labels.to(dtype), labels))
+    assert torch.equal(found, expected)
+    assert torch.equal(*(torch.autograd.grad(loss, logits)[0] for loss in (found, expected)))
+    with pytest.raises(RuntimeError, match=r"losspool: target has labels outside \[0, 5\)"):
+        cross_entropy(logits, labels.to(dtype))
+
+
+@pytest.mark.parametrize("void", [None, -100])
+def test_a_label_of_64_bits_is_not_void_because_it_wraps_around(void):
+    logits, _, labels = inputs()
+    target = labels.where(labels != 255, (void or -(2**63))).to(torch.uint64)
+    with pytest.raises(RuntimeError, match=r"losspool: target has labels of 2\*\*63 or more"):
+        cross_entropy(logits, target, ignore_index=void)
+
+
+@pytest.mark.parametrize("bad", [1e30, -1e30, -(2.0**63), torch.inf, torch.nan, 0.5])
+@pytest.mark.parametrize("void", [None, -100])
+@pytest.mark.parametrize("function", [cross_entropy, upsampled_cross_entropy])
+def test_a_float_that_is_no_label(function, void, bad):
+    logits, coarse, labels = inputs()
+    target = labels.where(labels != 255, 0).double()
+    target[1, 2, 3] = bad
+    with pytest.raises(RuntimeError, match="losspool: target has class indices that are not whole 64-bit numbers"):
+        function(logits if function is cross_entropy else coarse, target, ignore_index=void)
+
+
+def test_the_smallest_integer_is_not_void():
+    logits, _, labels = inputs()
+    labels[labels == 255] = -(2**63)
+    with pytest.raises(RuntimeError, match=r"losspool: target has labels outside \[0, 5\)"):
+        cross_entropy(logits, labels, ignore_index=None)
 
 
 class SameOrder(TorchDispatchMode):

@@ -9,11 +9,13 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import drop_in_table
 from losspool import (
     CrossEntropyLoss,
     LossMaxPooling,
     PoolingStats,
     UpsampledCrossEntropyLoss,
+    binary_cross_entropy_with_logits,
     cross_entropy,
     max_pool,
     pooling_weights,
@@ -77,7 +79,7 @@ def test_modules_refuse_bad_settings_when_they_are_made(options, error, message)
             ValueError,
             r"have shape \(2, 4, 5\) .*\(1, 4, 5\)",
         ),
-        (lambda: cross_entropy(LOGITS, LABELS + 0j), TypeError, "class probabilities, got torch.complex64"),
+        (lambda: cross_entropy(LOGITS, LABELS + 0j), TypeError, "floats or bools, got torch.complex64"),
         (lambda: cross_entropy(LOGITS, LOGITS), ValueError, "class probabilities must not be negative, got -"),
         (lambda: cross_entropy(LOGITS[:, :0], LABELS), ValueError, "at least one class"),
         (lambda: cross_entropy(LOGITS[..., 0, 0], LABELS[:, 0, 0]), ValueError, r'use scope="batch"'),
@@ -181,15 +183,35 @@ class NoFloat64(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
-def test_every_integer_dtype_serves_as_labels(dtype):
+@pytest.mark.parametrize("dtype", drop_in_table.INTEGERS)
+@pytest.mark.parametrize("function", [cross_entropy, upsampled_cross_entropy])
+def test_every_integer_dtype_serves_as_labels(function, dtype):
     labels = torch.randint(0, 3, (2, 4, 5))
-    labels[0, 0] = 200
-    with_void = cross_entropy(LOGITS, labels.to(dtype), ignore_index=200)
-    assert torch.equal(with_void, cross_entropy(LOGITS, labels, ignore_index=200))
-    # 156 is what -100 becomes in eight bits.
-    with pytest.raises(ValueError, match="label 156"):
-        cross_entropy(LOGITS, torch.full((2, 4, 5), 156).to(dtype))
+    labels[0, 0] = 100
+    logits = LOGITS.clone().requires_grad_()
+    found, expected = (function(logits, each, ignore_index=100) for each in (labels.to(dtype), labels))
+    assert torch.equal(found, expected)
+    assert torch.equal(*(torch.autograd.grad(loss, logits)[0] for loss in (found, expected)))
+    with pytest.raises(ValueError, match="label 100, but there are 3 classes"):
+        function(LOGITS, labels.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in drop_in_table.INTEGERS if dtype != torch.int8])
+def test_a_label_is_not_void_because_it_wraps_around(dtype):
+    """156 is what -100 becomes in eight bits, and so on."""
+    bits = torch.iinfo(dtype).bits
+    wrapped = 2**bits - 100 if torch.iinfo(dtype).min == 0 else 156
+    target = torch.tensor(wrapped, dtype=dtype).expand(2, 4, 5)
+    for void in (-100, None):
+        with pytest.raises(ValueError, match=rf"label {wrapped}, but there are 3 classes .* ignore_index is {void}$"):
+            cross_entropy(LOGITS, target, ignore_index=void)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.bits8, torch.int4, torch.float4_e2m1fn_x2])
+def test_targets_of_no_use(dtype):
+    for function in (cross_entropy, binary_cross_entropy_with_logits):
+        with pytest.raises(TypeError, match=f"target must hold integers of 8 to 64 bits, floats or bools, got {dtype}"):
+            function(LOGITS, torch.empty(2, 4, 5, dtype=dtype))
 
 
 def test_int_and_float_settings():

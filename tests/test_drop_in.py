@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 import warnings
 
 import numpy as np
@@ -60,6 +61,30 @@ def test_a_label_that_is_not_a_whole_number(bad):
     for call in (lambda: cross_entropy(LOGITS, target), lambda: upsampled_cross_entropy(LOGITS, target)):
         with pytest.raises(ValueError, match=rf"whole class indices, got {bad}; class probabilities need .*2, 3, 4, 5"):
             call()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("bad", [1e30, -1e30, 2.0**63, -(2.0**63)])
+def test_a_label_that_is_no_64_bit_number(bad, dtype):
+    """As an int64 it would be another label, or the one that stands for no void."""
+    target = LABELS.to(dtype)
+    target[1, 2, 3] = bad
+    shown = re.escape(repr(target[1, 2, 3].item()))
+    for void in (None, -100, -(2**63)):
+        for call in (cross_entropy, upsampled_cross_entropy):
+            with pytest.raises(
+                ValueError, match=rf"holds the label {shown}, but there are 3 .* ignore_index is {void}$"
+            ):
+                call(LOGITS, target, ignore_index=void)
+
+
+def test_the_smallest_integer_is_not_void_either():
+    target = LABELS.clone()
+    target[1, 2, 3] = -(2**63)
+    with pytest.raises(ValueError, match=rf"label -{2**63}, but there are 3 classes .* ignore_index is None"):
+        cross_entropy(LOGITS, target, ignore_index=None)
+    expected = cross_entropy(LOGITS, target.clamp(min=-100))
+    assert torch.equal(cross_entropy(LOGITS, target, ignore_index=-(2**63)), expected)
 
 
 @pytest.mark.parametrize("options", [{}, {"weight": [0.5, 2.0, 0.0], "label_smoothing": 0.2}, {"p": 1.0, "m": 7}])
@@ -228,7 +253,9 @@ class TestBinary:
     def test_targets_as_frameworks_deliver_them(self):
         logits, labels = self.logits[:, :1], self.target[:, 0] > 0.5
         expected = binary_cross_entropy_with_logits(logits, labels.unsqueeze(1).float())
-        for target in (labels, labels.long(), labels.unsqueeze(1), labels.double(), labels.to(torch.uint8)):
+        kinds = (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.float8_e5m2)
+        given = (labels.to(kind) for kind in kinds)
+        for target in (labels, labels.long(), labels.unsqueeze(1), labels.double(), *given):
             assert torch.equal(binary_cross_entropy_with_logits(logits, target), expected)
         half = binary_cross_entropy_with_logits(logits.half(), labels)
         assert half.dtype == torch.float32

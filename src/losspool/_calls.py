@@ -61,9 +61,11 @@ def pool_logits(
         check.check_scope(pooling.scope, input.ndim - 2, input.shape, "input")
         weight = check.read_class_weight(pixel.weight, input)
         # The kernels check labels by themselves. On the CPU, picking the logits of bad labels raises, and labels are
-        # only looked at for the message; but other processes must learn of an error before they wait.
-        early = group is not None or not host.host_may_look(target)
-        if early and not kernels.usable(input) and target.ndim < input.ndim:
+        # only looked at for the message; but other processes must learn of an error before they wait. Without a void
+        # label, the number that stands for one is a bad label too, which only this check finds.
+        early = (group is not None or not host.host_may_look(target)) and not kernels.usable(input)
+        no_void = pixel.ignore_index is None and target.dtype == torch.int64
+        if (early or no_void) and target.ndim < input.ndim:
             targets.check_labels(target, input.shape[1], pixel.ignore_index)
         setting = _setting(pooling, group, input, fingerprint)
     ignore = check.NO_VOID if pixel.ignore_index is None else int(pixel.ignore_index)

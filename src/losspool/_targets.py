@@ -11,6 +11,15 @@ from losspool._validation import FLOATS, assert_later, check_device, check_non_n
 from losspool.solver import host
 
 _COMMON_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_RARE_INTEGERS = (torch.uint16, torch.uint32, torch.uint64)  # torch can do little but convert them
+_RARE_FLOATS = (
+    torch.float8_e4m3fn,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2,
+    torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+)
+_TARGETS = (torch.bool, *_COMMON_INTEGERS, *_RARE_INTEGERS, *FLOATS, *_RARE_FLOATS)
 _BINARY = "losspool.binary_cross_entropy_with_logits"
 
 
@@ -19,8 +28,8 @@ def check_logits(input: Any, target: Any) -> None:
     check_tensor(target, "target")
     if input.dtype not in FLOATS:
         raise TypeError(f"input must hold logits of a floating-point dtype of 16 to 64 bits, got {input.dtype}")
-    if target.is_complex():
-        raise TypeError(f"target must hold class indices or class probabilities, got {target.dtype}")
+    if target.dtype not in _TARGETS:
+        raise TypeError(f"target must hold integers of 8 to 64 bits, floats or bools, got {target.dtype}")
     check_device(target, "target", input, "input")
 
 
@@ -48,12 +57,25 @@ def read_target(input: Tensor, target: Tensor, ignore_index: int | None) -> tupl
     if target.dtype == torch.bool:
         return target.to(torch.uint8), None
     if not target.is_floating_point():
-        return target, None
+        return _read_integers(target, classes, ignore_index)
+    target = target.float() if target.dtype in _RARE_FLOATS else target
     if target.ndim == input.ndim:
         return target, _check_probabilities(target, ignore_index)
-    sound = _check_whole(target, input)
-    # As an integer, NaN would be a label that torch refuses in words of its own.
-    return (target if sound is None else target.nan_to_num()).long(), sound
+    return _read_whole(target, input, ignore_index)
+
+
+def _read_integers(target: Tensor, classes: int, ignore_index: int | None) -> tuple[Tensor, Tensor | None]:
+    if target.dtype in _COMMON_INTEGERS:
+        return target, None
+    labels = target.long()
+    if target.dtype != torch.uint64:
+        return labels, None
+    wrapped = labels < 0  # they may equal ignore_index now
+    if not host.host_may_look(target):
+        return labels, assert_later(~wrapped.any(), "losspool: target has labels of 2**63 or more")
+    if bool(wrapped.any()):
+        raise _not_a_class(int(labels[wrapped][0]) + 2**64, classes, ignore_index)
+    return labels, None
 
 
 def _check_probabilities(target: Tensor, ignore_index: int | None) -> Tensor | None:
@@ -66,16 +88,28 @@ def _check_probabilities(target: Tensor, ignore_index: int | None) -> Tensor | N
     return check_non_negative(target.detach(), "class probabilities")
 
 
-def _check_whole(target: Tensor, input: Tensor) -> Tensor | None:
-    fractional = ~(target == target.trunc()) | target.isinf()  # NaN too
+def _read_whole(target: Tensor, input: Tensor, ignore_index: int | None) -> tuple[Tensor, Tensor | None]:
+    values = target if target.dtype == torch.float64 else target.float()
+    whole = (values == values.trunc()) & (values.abs() < 2.0**63)  # neither is true of NaN
     if not host.host_may_look(target):
-        return assert_later(~fractional.any(), "losspool: target has class indices that are not whole numbers")
-    if bool(fractional.any()):
-        raise ValueError(
-            f"target of shape {tuple(target.shape)} must hold whole class indices, got "
-            f"{float(target[fractional][0])!r}; class probabilities need the shape {tuple(input.shape)} of the input"
-        )
-    return None
+        sound = assert_later(whole.all(), "losspool: target has class indices that are not whole 64-bit numbers")
+        return (values if sound is None else values.masked_fill(~whole, 0.0)).long(), sound
+    if bool(whole.all()):
+        return target.long(), None
+    wrong = float(target[~whole][0])
+    if wrong.is_integer():  # as an int64 it would be another number
+        raise _not_a_class(wrong, input.shape[1], ignore_index)
+    raise ValueError(
+        f"target of shape {tuple(target.shape)} must hold whole class indices, got {wrong!r}; class probabilities need "
+        f"the shape {tuple(input.shape)} of the input"
+    )
+
+
+def _not_a_class(label: float, classes: int, ignore_index: int | None, hint: str = "") -> ValueError:
+    return ValueError(
+        f"target holds the label {label!r}, but there are {classes} classes "
+        f"(0 to {classes - 1}) and ignore_index is {ignore_index}{hint}"
+    )
 
 
 def check_target_shape(input: Tensor, target: Tensor) -> None:
@@ -139,8 +173,6 @@ def check_labels(target: Tensor, classes: int, ignore_index: int | None) -> None
         valid = valid if ignore_index is None else valid | (target == ignore_index)
         assert_later(valid.all(), f"losspool: target has labels outside [0, {classes}) other than ignore_index")
         return
-    if target.dtype not in _COMMON_INTEGERS:
-        target = target.long()  # torch has few operators for the others
     low, high = (int(bound) for bound in target.aminmax())
     if low >= 0 and high < classes:
         return
@@ -156,10 +188,7 @@ def check_labels(target: Tensor, classes: int, ignore_index: int | None) -> None
         hint = f"; for one logit per pixel use {_BINARY}"
     else:
         hint = "; did you mean ignore_index=255?" if bool((bad == 255).any()) else ""
-    raise ValueError(
-        f"target holds the label {int(bad[0])}, but there are {classes} classes "
-        f"(0 to {classes - 1}) and ignore_index is {ignore_index}{hint}"
-    )
+    raise _not_a_class(int(bad[0]), classes, ignore_index, hint)
 
 
 def read_binary_target(input: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -179,6 +208,7 @@ def read_binary_target(input: Tensor, target: Tensor, mask: Tensor | None) -> tu
             f"target must have the shape {tuple(input.shape)} of the input, got {tuple(target.shape)}; {hint}"
         )
     sound = None
+    target = target.float() if target.dtype in (*_RARE_INTEGERS, *_RARE_FLOATS) else target
     values = target.detach() if mask is None else torch.where(mask, target.detach(), 0)
     if target.dtype == torch.bool or target.numel() == 0:
         pass
