@@ -181,6 +181,27 @@ def test_an_exported_loss_takes_images_of_any_size(dims):
     assert exported(*other).item() == pytest.approx(CrossEntropyLoss(ignore_index=255)(*other).item(), rel=1e-6)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(("height", "others"), [(4, [7, 2]), (5, [4])])
+def test_exported_class_probabilities_take_any_height(height, others, strict):
+    """Also one that equals the number of classes, in the example or later."""
+    criterion, size = CrossEntropyLoss(), torch.export.Dim("H", min=2, max=64)
+    holder = torch.nn.Sequential(criterion)
+    holder.forward = lambda logits, target: criterion(logits, target)
+
+    def example(high):
+        g = torch.Generator().manual_seed(high)
+        return torch.randn(2, 4, high, 3, generator=g), torch.rand(2, 4, high, 3, generator=g).softmax(1)
+
+    exported = torch.export.export(holder, example(height), dynamic_shapes=({2: size}, {2: size}), strict=strict)
+    for high in others:
+        expected = criterion(*example(high)).item()
+        assert exported.module()(*example(high)).item() == pytest.approx(expected, rel=1e-6)
+    logits, _ = example(height)
+    with pytest.raises((AssertionError, RuntimeError, ValueError)):  # labels are another program
+        exported.module()(logits, torch.zeros(2, height, 3))
+
+
 def test_what_cannot_be_had_says_so():
     logits, labels = batch()
     criterion = CrossEntropyLoss(ignore_index=255)
