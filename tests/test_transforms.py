@@ -202,6 +202,27 @@ def test_exported_class_probabilities_take_any_height(height, others, strict):
         exported.module()(logits, torch.zeros(2, height, 3))
 
 
+def scripted(values: torch.Tensor, target: torch.Tensor):
+    return losspool.cross_entropy(values, target)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        CrossEntropyLoss(),
+        LossMaxPooling(),
+        torch.nn.Sequential(torch.nn.Identity(), LossMaxPooling()),
+        *(getattr(losspool, name) for name in losspool.__all__ if name.islower()),
+        scripted,
+    ],
+)
+def test_torchscript_is_refused_in_one_sentence(what):
+    with pytest.raises(
+        TypeError, match=r"^torch\.jit\.script cannot compile losspool; script the network alone and [^\n]*$"
+    ):
+        torch.jit.script(what)
+
+
 def test_what_cannot_be_had_says_so():
     logits, labels = batch()
     criterion = CrossEntropyLoss(ignore_index=255)

@@ -8,7 +8,7 @@ import numbers
 import re
 import warnings
 from collections.abc import Callable, Mapping, Set
-from typing import Any, Literal, ParamSpec, TypeVar, get_args
+from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -41,6 +41,19 @@ def refuse_deprecated(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return wrapper
+
+
+def refuse_script(*_: Any) -> NoReturn:
+    raise TypeError(
+        "torch.jit.script cannot compile losspool; script the network alone and call the loss outside of it, or use "
+        "torch.compile"
+    )
+
+
+def unscriptable(function: Callable[P, R]) -> Callable[P, R]:
+    """Let ``torch.jit.script`` raise :func:`refuse_script`, in place of an error about our source code."""
+    function.__prepare_scriptable__ = refuse_script  # type: ignore[attr-defined]
+    return function
 
 
 def is_number(value: Any, kind: type = numbers.Real) -> bool:

@@ -8,10 +8,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from losspool._calls import Pixel, Pooling, pool_binary, pool_logits, pool_losses, weigh_losses
-from losspool._validation import Reduction, Scope, refuse_deprecated
+from losspool._validation import Reduction, Scope, refuse_deprecated, unscriptable
 from losspool.stats import PoolingStats
 
 
+@unscriptable
 @refuse_deprecated
 def cross_entropy(
     input: Tensor,
@@ -87,6 +88,7 @@ def cross_entropy(
     return pool_logits(input, target, Pixel(weight, ignore_index, label_smoothing), pooling)
 
 
+@unscriptable
 @refuse_deprecated
 def upsampled_cross_entropy(
     input: Tensor,
@@ -139,6 +141,7 @@ def upsampled_cross_entropy(
     return pool_logits(input, target, pixel, pooling, coarse=True, align_corners=align_corners)
 
 
+@unscriptable
 @refuse_deprecated
 def binary_cross_entropy_with_logits(
     input: Tensor,
@@ -191,6 +194,7 @@ def binary_cross_entropy_with_logits(
     return pool_binary(input, target, weight, pos_weight, mask, pooling)
 
 
+@unscriptable
 def max_pool(
     losses: Tensor,
     *,
@@ -230,6 +234,7 @@ def max_pool(
     return pool_losses(losses, mask, Pooling(p, m, scope, group, reduction, trim, stats))
 
 
+@unscriptable
 def pooling_weights(
     losses: Tensor,
     *,

@@ -47,6 +47,8 @@ class _Pooling(nn.Module):
         trim = f", trim={self.trim!r}" if self.trim else ""
         return f"p={self.p}, m={self.m!r}, scope={self.scope!r}{pooled}{trim}"
 
+    __prepare_scriptable__ = check.refuse_script
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """Share the process group, which cannot be copied."""
         memo[id(self.group)] = self.group
