@@ -5,11 +5,12 @@ Where the backend is "aot_eager" the graph is what is tested; code is generated 
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 import problems
-from losspool import CrossEntropyLoss, LossMaxPooling, PoolingStats, UpsampledCrossEntropyLoss, max_pool
+from losspool import CrossEntropyLoss, LossMaxPooling, PoolingStats, UpsampledCrossEntropyLoss, cross_entropy, max_pool
 
 WEIGHT = torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0])
 OPTIONS = [
@@ -103,6 +104,27 @@ def test_stats():
     torch.testing.assert_close(compiled.weights, eager.weights)
     torch.testing.assert_close(compiled.alpha, eager.alpha)
     assert torch.equal(compiled.saturated, eager.saturated)
+
+
+@pytest.mark.parametrize("name", ["m", "p", "trim", "ignore_index", "label_smoothing"])
+def test_numbers_of_numpy(name):
+    """A module makes Python's of them. As arguments they are arrays of the graph, whose values are not known."""
+    value = np.int64(1) if name == "ignore_index" else np.float32(1) if name == "p" else np.float64(0.25)
+    logits, labels = (each.clamp(max=4) if each.dtype == torch.int64 else each for each in batch((2, 5, 8, 6)))
+    module = CrossEntropyLoss(**{name: value})
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    assert compiled(logits, labels).item() == pytest.approx(module(logits, labels).item(), rel=1e-6)
+
+    def call(given):
+        return cross_entropy(logits, labels, **{name: given})
+
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    with pytest.raises(
+        RuntimeError, match=rf"{name} must be a Python number inside torch.compile, .* got ndarray; pass"
+    ):
+        compiled(value)
+    torch.compiler.reset()
+    assert compiled(value.item()).item() == pytest.approx(call(value).item(), rel=1e-6)
 
 
 def test_a_class_that_is_ruled_out_of_enlarged_logits():

@@ -66,9 +66,20 @@ def plain(value: Any) -> Any:
     return value.item() if is_number(value) and hasattr(value, "item") else value
 
 
+def wrong_type(name: str, value: Any, wanted: str, hint: str = "") -> TypeError:
+    """An error with the value received. Inside ``torch.compile`` arrays have none, and numpy's numbers are arrays."""
+    kind = type(value).__name__
+    if torch.compiler.is_compiling() and (isinstance(value, Tensor) or kind == "ndarray"):
+        return TypeError(
+            f"{name} must be a Python number inside torch.compile, which makes arrays of NumPy's numbers, got {kind}; "
+            f"pass {name}.item() to the compiled function, or set {name} in a module outside of it"
+        )
+    return TypeError(f"{name} must be {wanted}, got {value!r} of type {kind}{hint}")
+
+
 def check_p(p: Any) -> float:
     if not is_number(p):
-        raise TypeError(f"p must be a number from 1 to math.inf, got {p!r} of type {type(p).__name__}")
+        raise wrong_type("p", p, "a number from 1 to math.inf")
     if not p >= 1:  # NaN too
         raise ValueError(f"p must be at least 1 (math.inf is allowed), got {p!r}")
     return float(min(p, _LARGE)) if isinstance(p, int) else float(p)
@@ -78,10 +89,11 @@ def check_m(m: Any) -> tuple[float, bool]:
     """Return m as a float, and whether it is a fraction of the pixels."""
     value: Any = parse_units(m) if isinstance(m, str) else m
     if not is_number(value):
-        raise TypeError(
-            f"m must be a float in (0, 1] or a text such as '25%' (a fraction of the pixels), or an int >= 1 or a text "
-            f"such as '1000px' (a number of pixels), got {m!r} of type {type(m).__name__}"
+        wanted = (
+            "a float in (0, 1] or a text such as '25%' (a fraction of the pixels), or an int >= 1 or a text such as "
+            "'1000px' (a number of pixels)"
         )
+        raise wrong_type("m", m, wanted)
     share = not is_number(value, numbers.Integral)
     if share and not 0 < value <= 1:
         raise ValueError(f"m as a float is a fraction of the pixels in (0, 1], got {m!r}; pass a count as an int")
@@ -121,8 +133,7 @@ def _levels_to_caller() -> int:
 def check_trim(trim: Any) -> float:
     value: Any = parse_units(trim) if isinstance(trim, str) and "%" in trim else trim
     if not is_number(value):
-        got = f"{trim!r} of type {type(trim).__name__}"
-        raise TypeError(f"trim must be a number in [0, 1) or a text such as '5%', got {got}")
+        raise wrong_type("trim", trim, "a number in [0, 1) or a text such as '5%'")
     if not 0 <= value < 1:
         raise ValueError(f"trim is a share of the pixels and must be in [0, 1), got {trim!r}")
     return float(value)
@@ -258,10 +269,7 @@ def check_ignore_index(ignore_index: Any) -> None:
     if ignore_index is None:
         return
     if not is_number(ignore_index, numbers.Integral):
-        raise TypeError(
-            f"ignore_index must be an int, got {ignore_index!r} of type {type(ignore_index).__name__}"
-            f"; None means that no pixel is void"
-        )
+        raise wrong_type("ignore_index", ignore_index, "an int", "; None means that no pixel is void")
     if not -(2**63) <= ignore_index < 2**63:
         raise ValueError(f"ignore_index must fit in a 64-bit integer, got {ignore_index!r}")
 
@@ -274,7 +282,7 @@ def check_stats(stats: Any) -> None:
 
 def check_smoothing(label_smoothing: Any) -> None:
     if not is_number(label_smoothing):
-        raise TypeError(f"label_smoothing must be a number in [0, 1], got {label_smoothing!r}")
+        raise wrong_type("label_smoothing", label_smoothing, "a number in [0, 1]")
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing must be in [0, 1], got {label_smoothing!r}")
 
