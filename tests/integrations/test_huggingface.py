@@ -146,6 +146,42 @@ def test_the_monitor_reports_through_the_trainer(tmp_path):
         assert [event.step for event in events] == [1, 3]
 
 
+class Failing(Coarse):
+    """Fails at its second batch."""
+
+    calls, left = 0, 1
+
+    def forward(self, pixel_values, labels=None):
+        self.calls += 1
+        if self.calls > self.left:
+            raise RuntimeError("out of luck")
+        return super().forward(pixel_values)
+
+
+def test_a_training_that_fails_leaves_no_hooks(tmp_path):
+    model = Failing()
+    made = trainer(tmp_path, model=model, options={**split(2, 1), "max_steps": 3})
+    made.add_callback(PoolingMonitor(made, every=1))
+    with pytest.raises(RuntimeError, match="out of luck"):
+        made.train()
+    assert not made.criterion._forward_pre_hooks
+    assert not made.criterion._forward_hooks
+    model.left = 99
+    made.train()
+    found = [entry["step"] for entry in made.state.log_history if "pooling/alpha" in entry]
+    assert found == [1, 2, 3]
+    assert not made.criterion._forward_hooks
+
+
+def test_labels_that_are_refused_leave_no_hooks(tmp_path):
+    made = trainer(tmp_path, criterion=losspool.CrossEntropyLoss())  # the labels are larger than the logits
+    made.add_callback(PoolingMonitor(made, every=1))
+    with pytest.raises(ValueError, match="for coarse logits use"):
+        made.train()
+    assert not made.criterion._forward_pre_hooks
+    assert not made.criterion._forward_hooks
+
+
 def test_a_monitor_without_a_module_to_watch(tmp_path):
     made = trainer(tmp_path, criterion=lambda logits, labels: losspool.upsampled_cross_entropy(logits, labels))
     made.add_callback(PoolingMonitor(made))

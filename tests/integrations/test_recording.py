@@ -13,8 +13,9 @@ def record(criterion, *args, maps=2, classes=None, **kwargs):
     recorder.attach(criterion)
     recorder.begin(0)
     criterion(*args, **kwargs)
+    found = recorder.end()
     recorder.detach()
-    return recorder.end()
+    return found
 
 
 @pytest.fixture
@@ -103,6 +104,34 @@ def test_the_first_call_of_wanted_steps_is_recorded(logits):
     assert [each and each.step for each in seen] == [0, None, None, 2, 4]
     alone = record(criterion, logits * 3, labels).scalars
     assert seen[3].scalars == alone
+
+
+def test_a_call_that_raises_leaves_nothing_behind(logits):
+    criterion, recorder, labels = losspool.CrossEntropyLoss(), Recorder(1, None, 0), torch.zeros(2, 5, 6).long()
+    recorder.attach(criterion)
+    recorder.begin(0)
+    with pytest.raises(ValueError, match="label 3"):
+        criterion(logits, labels + 3)
+    recorder.detach()
+    assert not criterion._forward_pre_hooks
+    assert not criterion._forward_hooks
+    criterion(logits, labels)
+    assert recorder.end() is None
+    recorder.attach(criterion)
+    criterion(logits, labels)  # before the first step of the next training
+    assert recorder.end() is None
+    recorder.begin(0)
+    criterion(logits * 2, labels)
+    assert recorder.end() == record(criterion, logits * 2, labels, maps=0)
+
+
+def test_a_record_is_not_left_to_the_next_training(logits):
+    criterion, recorder = losspool.CrossEntropyLoss(), Recorder(1, None, 0)
+    recorder.attach(criterion)
+    recorder.begin(0)
+    criterion(logits, torch.zeros(2, 5, 6).long())  # the backward pass fails
+    recorder.attach(criterion)
+    assert recorder.end() is None
 
 
 @pytest.mark.parametrize(("every", "maps", "named"), [(0, 2, "every .* 0"), (True, 2, "every"), (1, -1, "maps .* -1")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -95,6 +96,8 @@ class PoolingMonitor(TrainerCallback):
     ) -> None:
         self._trainer, self._criterion = trainer, criterion
         self._recorder = Recorder(every, classes, maps)
+        # Trainer has no event for a training that fails, and the hooks must not outlive it.
+        trainer.train = _followed_by(self._recorder.detach, trainer.train)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         given = self._criterion or getattr(self._trainer, "criterion", None)
@@ -128,3 +131,16 @@ class PoolingMonitor(TrainerCallback):
             mlflow.flush_async_logging()  # to log an image reads the run, which a thread of Trainer's may be writing
             found.append((mlflow.MlflowClient(), mlflow.active_run().info.run_id))
         return found
+
+
+def _followed_by(last: Callable[[], None], call: Callable[..., Any]) -> Callable[..., Any]:
+    """The same call, with ``last`` after it, whether it returns or raises."""
+
+    @functools.wraps(call)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        finally:
+            last()
+
+    return wrapper

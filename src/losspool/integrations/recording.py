@@ -60,9 +60,10 @@ class Recorder:
         ]
 
     def detach(self) -> None:
-        """Remove the hooks, which would go into copies and pickles of the module."""
+        """Remove the hooks, which would go into copies and pickles of the module, and forget an unfinished step."""
         while self._hooks:
             self._hooks.pop().remove()
+        self._step, self._wanted, self._found = -1, False, None
 
     def begin(self, step: int) -> None:
         """Before each batch: ``step`` counts from 0, and does not change while gradients accumulate."""
