@@ -62,6 +62,22 @@ def test_integer_labels(dtype):
     assert_float64(cross_entropy, logits_of((1, 5, 40)), labels.clamp(max=4), ignore_index=2**62 + 1)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint64])
+def test_labels_that_are_converted_first(dtype):
+    labels = labels_of((1, 40)).masked_fill(labels_of((1, 40)) == 255, 100)
+    found, expected = (
+        cross_entropy(logits_of((1, 5, 40)), each, ignore_index=100) for each in (labels.to(dtype), labels)
+    )
+    assert torch.equal(found, expected)
+
+
+def test_the_smallest_integer_is_not_void():
+    labels = labels_of((1, 40)).clamp(max=4)
+    labels[0, 3] = -(2**63)
+    with pytest.raises(ValueError, match=f"label -{2**63}, .* ignore_index is None"):
+        cross_entropy(logits_of((1, 5, 40)), labels, ignore_index=None)
+
+
 def test_shapes_and_strides():
     channels_last = logits_of((2, 5, 6, 7)).detach().contiguous(memory_format=torch.channels_last).requires_grad_()
     gradient = assert_float64(cross_entropy, channels_last, labels_of((2, 6, 7)))
