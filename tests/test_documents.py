@@ -67,9 +67,7 @@ losspool.max_pool(logits, size_average=True)  # type: ignore[call-arg]
 # Beyond pyproject's ``untyped_calls_exclude``. The rest of ``mypy --strict`` holds for every page.
 TYPE_EXCEPTIONS = {
     "import-not-found": "frameworks are not installed beside the tests' tools",
-    "import-untyped": "torchvision has no types",
     "disallow_subclassing_any": "a class of a framework that is not there may be anything",
-    "disallow_untyped_decorators": "so may a decorator",
 }
 """Of the pages of frameworks, each with its reason."""
 
