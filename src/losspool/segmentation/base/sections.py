@@ -87,7 +87,7 @@ Args = Annotated[dict[str, Any], AfterValidator(_storable)]
 class NameIn(GroupedMetadata):
     """Annotates text that is a key of a table, or an import path into another package.
 
-    With ``prefixes``, a name behind one of them and a colon is admitted too. ``meant`` maps what people write to what
+    With ``prefixes``, a name behind one of them and a colon is admitted too. ``meant`` maps common spellings to what
     there is, for the message.
     """
 
