@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine, each with one CPU and one GPU that only exists by name."""
+"""A Ray cluster of two nodes on this machine, each with one CPU and two GPUs that only exist by name."""
 
 import secrets
 import socket
@@ -15,7 +15,7 @@ QUICK = {
 """A lost node is noticed after seconds. Ray's own values are for networks."""
 NOT_NICE = {"RAY_worker_niceness": "0"}
 """Ray's own value is 15: whatever else runs on the machine, such as another test, would hold up the trainings."""
-OPTIONS = ["--num-cpus", "1", "--num-gpus", "1", "--node-ip-address", "127.0.0.1", "--block"]
+OPTIONS = ["--num-cpus", "1", "--num-gpus", "2", "--node-ip-address", "127.0.0.1", "--block"]
 # What neither the nodes nor the tests need: each is a process that imports Ray for seconds.
 OPTIONS += ["--include-log-monitor", "false"]
 HEAD_OPTIONS = ["--include-dashboard", "false", "--disable-usage-stats", "--no-monitor"]
@@ -48,10 +48,10 @@ class RayCluster:
         self._folder = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)  # short: it holds sockets
         try:
             self.head = self._start(
-                "--head", "--port", self.address.split(":")[1], "--temp-dir", self._folder.name, gpu="0"
+                "--head", "--port", self.address.split(":")[1], "--temp-dir", self._folder.name, gpus="0,1"
             )
             assert until(self._answers)
-            self.second = self.join(gpu="1", hidden=self._hidden)
+            self.second = self.join(gpus="2,3", hidden=self._hidden)
         except BaseException:  # the block's end will not be reached
             self.__exit__()
             raise
@@ -61,9 +61,9 @@ class RayCluster:
         self._processes.__exit__(*exception)
         self._folder.cleanup()
 
-    def join(self, gpu: str, hidden: Path | None = None) -> Process:
-        """Another node, which sees the GPU of this number."""
-        node = self._start("--address", self.address, gpu=gpu, hidden=hidden)
+    def join(self, gpus: str, hidden: Path | None = None) -> Process:
+        """Another node, which sees the GPUs of these numbers."""
+        node = self._start("--address", self.address, gpus=gpus, hidden=hidden)
         output = ""
         while "Ray runtime started" not in output:
             output += (line := node.stdout.readline())
@@ -76,12 +76,12 @@ class RayCluster:
             for pid in family:
                 kill(pid)
 
-    def _start(self, *options: str, gpu: str, hidden: Path | None = None) -> Process:
+    def _start(self, *options: str, gpus: str, hidden: Path | None = None) -> Process:
         words = ["-m", "ray.scripts.scripts", "start", *options, *OPTIONS]
         words += HEAD_OPTIONS if "--head" in options else []
         if hidden is not None:
             words = [Path(__file__).parent / "scripts" / "hide_folder.py", hidden, *words]
-        environment = {"CUDA_VISIBLE_DEVICES": gpu, "RAY_START_HOOK": f"{__name__}.without_client_server"}
+        environment = {"CUDA_VISIBLE_DEVICES": gpus, "RAY_START_HOOK": f"{__name__}.without_client_server"}
         return self._processes.python(*words, **environment, **self._options, **self.environment)
 
     def _answers(self) -> bool:

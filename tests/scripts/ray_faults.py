@@ -33,7 +33,7 @@ def main() -> None:
         )
         assert until(lambda: len({path.parent for path in out.glob("runs/*/checkpoints/*.pt")}) == 2, WAIT)
         (lost,) = [name for name, pid in trainings(out).items() if pid in cluster.second.family()]
-        cluster.join(gpu="2")  # with room for the run: the first has only one CPU, and its own run
+        cluster.join(gpus="4,5")  # with room for the run: the first has only one CPU, and its own run
         start = time.monotonic()
         cluster.lose(cluster.second)
         assert until(lambda: (out / "logs" / f"{lost}.log").read_text().count("$ losspool train") == 2, WAIT)

@@ -46,7 +46,7 @@ def run(
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(help="Number of runs at a time (default: 1 on this machine, all on Slurm)."),
+        typer.Option(help="Number of runs at a time (default: 1 on local, as many as fit on ray, all on slurm)."),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(help="CPU threads of each run (default: cores divided by jobs).")

@@ -3,12 +3,111 @@
 import importlib.util
 import json
 import signal
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from grid_runs import processes_of, wait_for, write_grid, written
-from losspool.lab.grids.ray import _missing
+from losspool.lab.grids.ray import RayExecutor, _missing
+from losspool.lab.grids.tasks import Options, Outcome, Task
+from losspool.segmentation.base.errors import UserError
 from ray_cluster import NOT_NICE
+
+
+class FakeRay:
+    """Records what it is asked to run. A test ends the tasks, in any order."""
+
+    exceptions = SimpleNamespace(RayError=RuntimeError)
+    cloudpickle = SimpleNamespace(register_pickle_by_value=lambda module: None)
+
+    def __init__(self):
+        self.resources, self.submitted, self.running, self.done = {"CPU": 8, "GPU": 2}, {}, [], []
+
+    def init(self, **_):
+        pass
+
+    def shutdown(self):
+        pass
+
+    def cluster_resources(self):
+        return self.resources
+
+    def nodes(self):
+        return [{"Alive": True, "NodeID": "here", "Resources": self.resources}]
+
+    def get_runtime_context(self):
+        return SimpleNamespace(get_node_id=lambda: "here")
+
+    def remote(self, function):
+        def submit(task, marker, options):
+            self.submitted[task.name] = options
+            self.running.append(task.name)
+            return task.name
+
+        return SimpleNamespace(
+            options=lambda **options: SimpleNamespace(remote=lambda task, marker: submit(task, marker, options))
+        )
+
+    def end(self, name):
+        self.running.remove(name)
+        self.done.append(name)
+
+    def wait(self, references, num_returns, timeout):
+        found = [name for name in references if name in self.done][:num_returns]
+        return found, [name for name in references if name not in found]
+
+    def get(self, name):
+        return Outcome(name, 0, "")
+
+
+@pytest.fixture
+def fake_ray(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", fake := FakeRay())
+    return fake
+
+
+def tasks(folder, names):
+    return [Task(name, (), folder / f"{name}.log", folder, folder / ".stop", threads=3) for name in names]
+
+
+def test_jobs_limits_the_runs_at_a_time(fake_ray, tmp_path):
+    executor = RayExecutor(Options(jobs=2))
+    executor.start(tasks(tmp_path, "abcde"))
+    assert fake_ray.running == ["a", "b"]
+    assert list(executor.ended(0)) == []
+    for ends, then in (("b", ["a", "c"]), ("a", ["c", "d"]), ("d", ["c", "e"]), ("c", ["e"]), ("e", [])):
+        fake_ray.end(ends)
+        assert [outcome.name for outcome in executor.ended(0)] == [ends]
+        assert fake_ray.running == then
+
+
+def test_without_jobs_the_machines_limit_the_runs(fake_ray, tmp_path):
+    RayExecutor(Options()).start(tasks(tmp_path, "abcde"))
+    assert fake_ray.running == list("abcde")
+
+
+def test_when_stopped_what_waits_does_not_begin(fake_ray, tmp_path):
+    executor = RayExecutor(Options(jobs=1))
+    executor.start(tasks(tmp_path, "abc"))
+    executor.stop()
+    assert list(executor.ended(0)) == []
+    assert fake_ray.running == ["a"]
+    assert (tmp_path / ".stop").exists()
+
+
+@pytest.mark.parametrize(("given", "there", "asked"), [(2, 2, 2), (0, 2, 0), (None, 2, 1), (None, 0, 0)])
+def test_ray_is_asked_for_the_gpus_of_a_run(given, there, asked, fake_ray, tmp_path):
+    fake_ray.resources["GPU"] = there
+    RayExecutor(Options(gpus_per_run=given)).start(tasks(tmp_path, "a"))
+    assert fake_ray.submitted["a"]["num_gpus"] == asked
+    assert fake_ray.submitted["a"]["num_cpus"] == 3
+
+
+def test_more_gpus_than_a_machine_has_are_refused(fake_ray, tmp_path):
+    with pytest.raises(UserError, match="--gpus-per-run 3: no machine with 3 or more CPUs has more than 2 GPUs"):
+        RayExecutor(Options(gpus_per_run=3)).start(tasks(tmp_path, "a"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_machine_without_losspool_is_found(monkeypatch, tmp_path):
@@ -21,10 +120,11 @@ def test_a_machine_without_losspool_is_found(monkeypatch, tmp_path):
 
 @pytest.mark.cluster
 def test_ray_is_interrupted_in_good_order(tmp_path, start):
+    """With ``--jobs 1`` the second run has not begun, although there is a CPU for it."""
     pytest.importorskip("ray")
     out = tmp_path / "out"
-    grid = write_grid(tmp_path, [{"method": "base"}], steps=5000)
-    runner = start(grid, out, "--executor", "ray", **NOT_NICE)
+    grid = write_grid(tmp_path, [{"method": ["base", "lmp"]}], steps=5000)
+    runner = start(grid, out, "--executor", "ray", "--jobs", "1", **NOT_NICE)
     wait_for(lambda: written(out))
     runner.process.send_signal(signal.SIGINT)
     code, _, error = runner.outcome()
@@ -32,3 +132,4 @@ def test_ray_is_interrupted_in_good_order(tmp_path, start):
     wait_for(lambda: not processes_of(out), every=0.2)
     saved = [json.loads(path.read_text())["status"] for path in (out / "runs").glob("*/run.json")]
     assert saved == ["stopped"]
+    assert [path.name for path in (out / "logs").iterdir()] == ["base-s0.log"]

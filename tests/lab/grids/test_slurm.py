@@ -23,7 +23,7 @@ from runs_for_tests import metrics, train, write_recipe
 
 submitit = pytest.importorskip("submitit")
 
-OPTIONS = Options(jobs=2, threads=3, gpus_per_run=1, partition="gpu", time="1-12")
+OPTIONS = Options(jobs=2, threads=3, gpus_per_run=2, partition="gpu", time="1-12")
 
 
 def task(tmp_path, name="lmp-s0"):
@@ -56,9 +56,24 @@ def test_the_grid_is_one_array_job_and_the_dry_run_prints_its_file(fake_slurm):
     slurm.start([task(fake_slurm, name) for name in ("a", "b", "c")])
     assert (fake_slurm / "submitted").read_text() == text
     flags = dict(re.findall(r"^#SBATCH --([a-z-]+)=?(.*)$", text, flags=re.MULTILINE))
-    expected = {"array": "0-2%2", "partition": "gpu", "time": "2160", "cpus-per-task": "3", "gpus-per-node": "1"}
+    expected = {"array": "0-2%2", "partition": "gpu", "time": "2160", "cpus-per-task": "3", "gpus-per-node": "2"}
     assert {**flags, **expected, "requeue": "", "signal": "USR2@90"} == flags
     assert "--cpus-per-task=3 " in text.splitlines()[-2 if text.endswith("\n\n") else -1]
+
+
+@pytest.mark.parametrize("gpus", [None, 0])
+def test_a_grid_without_gpus_asks_for_none(gpus, tmp_path):
+    assert "#SBATCH --gpu" not in sbatch_file(Options(threads=1, time="10", gpus_per_run=gpus), 2, tmp_path)
+
+
+def test_what_was_submitted_is_reported_at_once(fake_slurm, capsys):
+    """The first run may begin hours later."""
+    logs = fake_slurm / "logs"
+    SlurmExecutor(OPTIONS).start([task(fake_slurm, name) for name in ("a", "b", "c")])
+    SlurmExecutor(OPTIONS).start([task(fake_slurm)])
+    where = f"(logs: {logs}, output of the jobs: {logs / 'slurm'})"
+    expected = [f"submitted 3 runs as Slurm job 7, 2 at a time {where}", f"submitted 1 run as Slurm job 7 {where}"]
+    assert capsys.readouterr().err.splitlines() == expected
 
 
 def test_a_job_imports_nothing_of_losspool(fake_slurm):
@@ -103,6 +118,34 @@ def test_what_sbatch_refuses_is_one_sentence(fake_slurm):
     (fake_slurm / "bin" / "sbatch").write_text("#!/bin/sh\necho sbatch: error: no such partition >&2\nexit 1\n")
     with pytest.raises(UserError, match=r"sbatch refused the grid \(sbatch: error: no such partition\)"):
         SlurmExecutor(OPTIONS).start([task(fake_slurm)])
+
+
+def without_sbatch(folder):
+    (folder / "bin" / "sbatch").unlink()
+    return "error: --executor slurm needs the command sbatch: start it on a machine of the cluster\n"
+
+
+def sbatch_refuses(folder):
+    (folder / "bin" / "sbatch").write_text("#!/bin/sh\necho sbatch: error: no such partition >&2\nexit 1\n")
+    return "error: sbatch refused the grid (sbatch: error: no such partition)\n"
+
+
+@pytest.mark.parametrize("fault", [without_sbatch, sbatch_refuses])
+def test_a_grid_that_is_refused_leaves_nothing_behind(fault, fake_slurm, command, monkeypatch):
+    monkeypatch.setenv("PATH", f"{fake_slurm}/bin:/usr/bin:/bin")
+    expected, out = fault(fake_slurm), fake_slurm / "new" / "out"
+    grid = fake_slurm / "grid.yaml"
+    grid.write_text(f"recipe: {write_recipe(fake_slurm).name}\nruns: [{{method: [base, lmp]}}]\n")
+    words = ("lab", "run", grid, "--executor", "slurm", "--threads", "1", "--time", "10", "--out")
+    code, output, error = command(*words, out)
+    assert (code, output) == (2, "")
+    assert error.endswith(expected)  # after what sbatch itself wrote
+    assert not out.parent.exists()
+    earlier = out / "logs" / "slurm" / "5_0_log.out"
+    earlier.parent.mkdir(parents=True)
+    earlier.touch()
+    assert command(*words, out)[0] == 2
+    assert [path for path in out.rglob("*") if path.is_file()] == [earlier]
 
 
 @pytest.mark.parametrize(

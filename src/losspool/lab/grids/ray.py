@@ -8,6 +8,7 @@ import logging
 import os
 import secrets
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,9 @@ class RayExecutor:
             raise UserError(f"{place} ({first_line(error)})") from None
         has_gpus = ray.cluster_resources().get("GPU", 0) >= 1
         self._gpus = int(has_gpus) if options.gpus_per_run is None else options.gpus_per_run
+        self._limit = options.jobs
+        """Runs at a time; None if only the machines limit them."""
+        self._waiting: deque[Task] = deque()
         self._pending: dict[Any, Task] = {}
         self._marker: Path | None = None
 
@@ -54,7 +58,13 @@ class RayExecutor:
         self._marker = tasks[0].stop.with_name(f".shared-{secrets.token_hex(8)}")
         self._marker.touch()
         self._check_folders([self._marker, tasks[0].folder])
-        for task in tasks:
+        self._waiting.extend(tasks)
+        self._submit()
+
+    def _submit(self) -> None:
+        """Give Ray the next tasks. A task that Ray starts again after the loss of its machine stays pending."""
+        while self._waiting and (self._limit is None or len(self._pending) < self._limit):
+            task = self._waiting.popleft()
             remote: Callable[..., Any] = (
                 self._ray.remote(_run_if_shared)
                 .options(num_cpus=task.threads, num_gpus=self._gpus, max_retries=_RETRIES, name=task.name)
@@ -73,7 +83,9 @@ class RayExecutor:
             raise UserError(f"--threads {threads}: no machine of the cluster has more than {most:g} CPUs")
         gpus = max(each.get("GPU", 0) for each in resources if each.get("CPU", 0) >= threads)
         if self._gpus > gpus:
-            raise UserError(f"--gpus-per-run {self._gpus}: no machine with {threads} CPUs has more than {gpus:g} GPUs")
+            raise UserError(
+                f"--gpus-per-run {self._gpus}: no machine with {threads} or more CPUs has more than {gpus:g} GPUs"
+            )
 
     def _check_folders(self, paths: Sequence[Path]) -> None:
         """A machine without the shared folders would train for itself, and its results would be lost."""
@@ -95,14 +107,16 @@ class RayExecutor:
 
     def ended(self, timeout: float) -> Iterable[Outcome]:
         done, _ = self._ray.wait(list(self._pending), num_returns=1, timeout=timeout) if self._pending else ([], None)
-        for reference in done:
-            task = self._pending.pop(reference)
+        ended = [(reference, self._pending.pop(reference)) for reference in done]
+        self._submit()
+        for reference, task in ended:
             try:
                 yield self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
                 yield Outcome(task.name, -1, str(error).splitlines()[0])
 
     def stop(self) -> None:
+        self._waiting.clear()
         for task in self._pending.values():
             task.stop.touch()
         if self._pending:  # running tasks save their state, the others do not begin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shlex
@@ -95,6 +96,7 @@ def run_jobs(jobs: Sequence[Job], run_with: Executor, *, threads: int, logs: Pat
     folder = logs.absolute()
     stop = folder / f".stop-{secrets.token_hex(8)}"  # one per runner: another may use the same folder
     try:
+        made = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror})") from None
@@ -123,6 +125,9 @@ def run_jobs(jobs: Sequence[Job], run_with: Executor, *, threads: int, logs: Pat
         finally:
             run_with.stop()
             stop.unlink(missing_ok=True)
+            for each in made:  # what is empty: a grid that was refused leaves nothing behind
+                with contextlib.suppress(OSError):
+                    each.rmdir()
     result.finished = [job for job in jobs if not job.missing]
     return result
 

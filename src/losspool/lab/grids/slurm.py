@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from losspool.lab.grids.tasks import Options, Outcome, Task, run_task
-from losspool.segmentation.base import UserError, plain
+from losspool.segmentation.base import UserError, plain, say
 
 _NOTICE = 90
 """Seconds before the time limit at which Slurm signals the job, so that it saves its state."""
@@ -46,15 +47,19 @@ class SlurmExecutor:
     def start(self, tasks: Sequence[Task]) -> None:
         if not tasks:
             return
-        executor = self._submitter(_folder(tasks[0].log.parent), len(tasks))
+        folder = _folder(tasks[0].log.parent)
+        executor = self._submitter(folder, len(tasks))
         self._stops = {task.stop for task in tasks}
         _pickle_by_value()
+        before = _files(folder)
         try:
             jobs = executor.submit_array([ArrayTask(task) for task in tasks])
         except RuntimeError as error:  # of submitit: what sbatch said
+            _remove(folder, _files(folder) - before)
             *_, reason = str(error).strip().splitlines() or ["without a word"]
             raise UserError(f"sbatch refused the grid ({plain(reason)})") from None
         self._jobs = {task.name: job for task, job in zip(tasks, jobs, strict=True)}
+        say(_submission(jobs, self._options.jobs, folder))
 
     def _submitter(self, folder: Path, count: int) -> Any:
         for command in ("sbatch", "srun", "squeue", "scancel"):
@@ -214,6 +219,26 @@ def _minutes(text: str | None) -> int:
     if total < 1:
         raise UserError(f"--time must be at least a minute, got {text!r}")
     return total
+
+
+def _submission(jobs: Sequence[Any], limit: int | None, folder: Path) -> str:
+    """What was submitted, and where its output will be. The jobs may wait in the queue for hours."""
+    count = "1 run" if len(jobs) == 1 else f"{len(jobs)} runs"
+    at_a_time = f", {limit} at a time" if limit is not None and limit < len(jobs) else ""
+    number = jobs[0].job_id.split("_")[0]
+    return f"submitted {count} as Slurm job {number}{at_a_time} (logs: {folder.parent}, output of the jobs: {folder})"
+
+
+def _files(folder: Path) -> set[Path]:
+    return set(folder.iterdir()) if folder.exists() else set()
+
+
+def _remove(folder: Path, files: Iterable[Path]) -> None:
+    """Delete the files of a submission that was refused, and the folder if it held no others."""
+    for path in files:
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _outcome(name: str, job: Any) -> Outcome:
