@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import secrets
 import select
 import signal
@@ -227,6 +228,12 @@ def alive(pid: int) -> bool:
     """A zombie counts as dead: these tests do not check who reaps it."""
     status = _status(pid)
     return status is not None and status.state not in "ZX"
+
+
+def is_pending(pid: int, number: int) -> bool:
+    """Whether a signal waits for a stopped process to continue."""
+    (mask,) = re.findall(r"^ShdPnd:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def children(pid: int) -> list[int]:

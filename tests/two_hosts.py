@@ -8,8 +8,9 @@ from pathlib import Path
 from real_runs import ForkedProcess, Processes, kill
 
 PORT = 29400
-QUICK = ("--rdzv-conf=keep_alive_interval=2,keep_alive_max_attempt=3",)
-"""A torchrun counts as lost after 6 seconds without a sign of life. torchrun's own value is 15."""
+QUICK = ("keep_alive_interval=2", "keep_alive_max_attempt=3", "last_call_timeout=1")
+"""A torchrun counts as lost after 6 seconds without a sign of life, and the others wait a second for one more to join.
+torchrun's own values are 15 and 30."""
 
 
 def reason_to_skip() -> str | None:
@@ -33,11 +34,12 @@ def _ip(*words: str) -> None:
 class TwoHosts:
     """Host 0 is where the hosts meet. What they see as ``folder`` is ``disks[host]``; ``share`` makes it one disk.
 
-    If ``quick``, ranks are forks instead of new interpreters, and a lost host is noticed sooner.
+    If ``quick``, ranks are forks instead of new interpreters, and a lost host is noticed sooner. If ``by_file``, the
+    hosts meet in a file on the shared disk instead of on host 0.
     """
 
-    def __init__(self, folder: Path, share: bool = True, quick: bool = False) -> None:
-        self._quick = quick
+    def __init__(self, folder: Path, share: bool = True, quick: bool = False, by_file: bool = False) -> None:
+        self._quick, self._by_file = quick, by_file
         self.folder = folder / "disk"
         self.names = [f"losspool-{os.getpid()}-{host}" for host in (0, 1)]
         self.disks = [folder / f"disk-{0 if share else host}" for host in (0, 1)]
@@ -75,18 +77,25 @@ class TwoHosts:
     def mend(self) -> None:
         _ip("-n", self.names[0], "link", "set", "cable", "up")
 
-    def train(self, host: int, *arguments: object, restarts: int = 0) -> ForkedProcess:
-        """``torchrun`` on a host, with one rank of two."""
+    def limit_retries(self, number: int) -> None:
+        """Set ``net.ipv4.tcp_retries2`` on both hosts: TCP gives up after this many retries."""
+        for name in self.names:
+            _ip("netns", "exec", name, "sh", "-c", f"echo {number} > /proc/sys/net/ipv4/tcp_retries2")
+
+    def train(self, host: int, *arguments: object, restarts: int = 0, nodes: str = "2") -> ForkedProcess:
+        """``torchrun`` on a host, with one rank; ``nodes`` is its ``--nnodes``."""
+        endpoint = self.folder / "rendezvous" if self._by_file else f"{self.address(0)}:{PORT}"
+        settings = (f"store_type={'file' if self._by_file else 'tcp'}", *(QUICK if self._quick else ()))
         options = (
-            "--nnodes=2",
+            f"--nnodes={nodes}",
             "--nproc-per-node=1",
             "--rdzv-backend=c10d",
             "--rdzv-id=test",
-            f"--rdzv-endpoint={self.address(0)}:{PORT}",
+            f"--rdzv-endpoint={endpoint}",
+            f"--rdzv-conf={','.join(settings)}",
             f"--local-addr={self.address(host)}",
             f"--max-restarts={restarts}",
             "--monitor-interval=0.2",
-            *(QUICK if self._quick else ()),
         )
         torchrun = "forked_torchrun" if self._quick else "torch.distributed.run"
         where = ("on_host", self.names[host], self._hosts, self.disks[host], self.folder, torchrun)
