@@ -204,7 +204,7 @@ def test_figure_and_report_score_them_too(root):
         (["--scores", "test", "--images", ""], "no image is called ''"),
         (["--scores", "test", "--images", "Seq05VD*", "--kind", "convergence"], "training scores them all together"),
         (["--classes", "pole,ridder"], "unknown class 'ridder'; choose from 'road', 'building', 'pole'"),
-        (["--classes", ""], "no class ''"),
+        (["--classes", ""], "unknown class ''"),
     ],
 )
 def test_mistakes(root, arguments, words, command):
