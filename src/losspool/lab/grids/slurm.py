@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from losspool.lab.grids.tasks import Options, Outcome, Task, run_task
-from losspool.segmentation.base import UserError, plain, say
+from losspool.segmentation.base import UserError, counted, plain, say
 
 _NOTICE = 90
 """Seconds before the time limit at which Slurm signals the job, so that it saves its state."""
@@ -223,10 +223,10 @@ def _minutes(text: str | None) -> int:
 
 def _submission(jobs: Sequence[Any], limit: int | None, folder: Path) -> str:
     """What was submitted, and where its output will be. The jobs may wait in the queue for hours."""
-    count = "1 run" if len(jobs) == 1 else f"{len(jobs)} runs"
     at_a_time = f", {limit} at a time" if limit is not None and limit < len(jobs) else ""
     number = jobs[0].job_id.split("_")[0]
-    return f"submitted {count} as Slurm job {number}{at_a_time} (logs: {folder.parent}, output of the jobs: {folder})"
+    places = f"logs: {folder.parent}, output of the jobs: {folder}"
+    return f"submitted {counted(len(jobs), 'run')} as Slurm job {number}{at_a_time} ({places})"
 
 
 def _files(folder: Path) -> set[Path]:
