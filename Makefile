@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 LAB := $(VENV)/.lab
 
+# Where bytecode is not kept, each of the tests' hundreds of processes compiles torch again: 4 seconds each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-clusters test-frameworks test-integrations newer-triton kernels lint types docs demo package \
 	schema images bench matrix mutants
