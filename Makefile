@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 LAB := $(VENV)/.lab
 
-# Where bytecode is not kept, each of the tests' hundreds of processes compiles torch again: 4 seconds each.
+# Where bytecode is not kept, each process of the tests compiles torch again, for 4 seconds of CPU time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
