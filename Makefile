@@ -35,7 +35,7 @@ $(LAB): pyproject.toml constraints.txt
 	touch $@
 
 test: $(SETUP)  ## run the tests
-	$(BIN)/python -m pytest -m 'not cluster' --numprocesses 3 --dist worksteal
+	$(BIN)/python -m pytest -m 'not cluster' --numprocesses 4 --dist worksteal
 
 # By file: tests share what they have trained.
 test-clusters: $(SETUP)  ## run the tests of many processes, two hosts, Ray and Slurm

@@ -1,7 +1,7 @@
 """The norm of the gradient per method over the first steps of training: a figure, and a table of ratios.
 
-Each logged number is the mean over the steps since the one before. With the same seed, all methods with uniform crops see the
-same crops at each step, so that a ratio compares two losses on the same images.
+Each logged number is the mean over the steps since the one before. With the same seed, all methods with uniform crops
+see the same crops at each step, so that a ratio compares two losses on the same images.
 """
 
 from __future__ import annotations

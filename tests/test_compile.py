@@ -106,25 +106,34 @@ def test_stats():
     assert torch.equal(compiled.saturated, eager.saturated)
 
 
-@pytest.mark.parametrize("name", ["m", "p", "trim", "ignore_index", "label_smoothing"])
-def test_numbers_of_numpy(name):
+NUMBERS = {
+    "m": np.float64(0.25),
+    "p": np.float32(1.5),
+    "trim": np.float64(0.25),
+    "ignore_index": np.int64(1),
+    "label_smoothing": np.float64(0.25),
+}
+
+
+def test_numbers_of_numpy():
     """A module makes Python's of them. As arguments they are arrays of the graph, whose values are not known."""
-    value = np.int64(1) if name == "ignore_index" else np.float32(1) if name == "p" else np.float64(0.25)
     logits, labels = (each.clamp(max=4) if each.dtype == torch.int64 else each for each in batch((2, 5, 8, 6)))
-    module = CrossEntropyLoss(**{name: value})
+    module = CrossEntropyLoss(**NUMBERS)
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     assert compiled(logits, labels).item() == pytest.approx(module(logits, labels).item(), rel=1e-6)
 
     def call(given):
-        return cross_entropy(logits, labels, **{name: given})
+        return cross_entropy(logits, labels, **given)
 
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-    with pytest.raises(
-        RuntimeError, match=rf"{name} must be a Python number inside torch.compile, .* got ndarray; pass"
-    ):
-        compiled(value)
-    torch.compiler.reset()
-    assert compiled(value.item()).item() == pytest.approx(call(value).item(), rel=1e-6)
+    for name, value in NUMBERS.items():
+        with pytest.raises(
+            RuntimeError, match=rf"{name} must be a Python number inside torch.compile, .* got ndarray; pass"
+        ):
+            compiled({name: value})
+        torch.compiler.reset()
+    numbers = {name: value.item() for name, value in NUMBERS.items()}
+    assert compiled(numbers).item() == pytest.approx(call(numbers).item(), rel=1e-6)
 
 
 def test_a_class_that_is_ruled_out_of_enlarged_logits():

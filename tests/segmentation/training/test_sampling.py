@@ -52,8 +52,7 @@ def test_mix_0_is_exactly_uniform():
     assert len({draw.seed for draw in draws}) == len(draws)
 
 
-@pytest.mark.parametrize("preference", ["inverse", "complement"])
-@pytest.mark.parametrize("mix", [0.25, 0.5, 1.0])
+@pytest.mark.parametrize(("preference", "mix"), [("inverse", 0.25), ("complement", 0.5), ("inverse", 1.0)])
 def test_frequencies_follow_the_stated_probabilities(preference, mix):
     one = sampler(mix=mix, preference=preference, lag=1)
     one.running.observe(perfect_but(1, 0.4))
