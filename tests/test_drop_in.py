@@ -365,7 +365,7 @@ def test_a_mask_is_broadcast(shape):
         (
             lambda: binary_cross_entropy_with_logits(torch.rand(4, 1), torch.ones(4, 1)),
             ValueError,
-            r'input of shape \(4, 1\) has no pixel axes; use scope="batch"',
+            r'none in input of shape \(4, 1\); use scope="batch"',
         ),
         (lambda: max_pool(SHARES, mask=LABELS > 0), ValueError, r"one entry per pixel use mask.unsqueeze\(1\)"),
         (lambda: cross_entropy(LOGITS[:, :1], LABELS + 1), ValueError, "one logit per pixel use losspool.binary_cross"),
@@ -382,6 +382,28 @@ def test_a_mask_is_broadcast(shape):
         ),
         (lambda: upsampled_cross_entropy(LOGITS, SHARES[:, :2]), ValueError, r"got \(2, 3, 4, 5\) and \(2, 2, 4, 5\)"),
         (lambda: CrossEntropyLoss(3.0), ValueError, r"one dimension, one entry per class, got \(\)"),
+        (lambda: cross_entropy(LOGITS, LABELS, torch.ones(3).long()), TypeError, r"int64; pass weight.float\(\)"),
+        (lambda: cross_entropy(LOGITS, LABELS, ["1", "2", "3"]), TypeError, r"list of numbers, got \['1', '2', '3'\]"),
+        (
+            lambda: cross_entropy(LOGITS, F.one_hot(LABELS, 3)),
+            ValueError,
+            r"one-hot classes as probabilities: target.movedim\(-1, 1\).float\(\)",
+        ),
+        (
+            lambda: upsampled_cross_entropy(LOGITS, F.one_hot(LABELS, 3).movedim(-1, 1)),
+            ValueError,
+            r"one-hot classes as probabilities: target.float\(\)",
+        ),
+        *(
+            (lambda call=call: call(LOGITS[0], LABELS[0]), ValueError, r"input.unsqueeze\(0\), target.unsqueeze\(0\)")
+            for call in (cross_entropy, upsampled_cross_entropy)
+        ),
+        (
+            lambda: max_pool(SHARES[:, :2], mask=LABELS > 0),
+            ValueError,
+            r"or to the channels .* mask.unsqueeze\(1\)",
+        ),
+        (lambda: cross_entropy(LOGITS, LABELS, m="0px"), ValueError, "at least 1px, got '0px'"),
     ],
 )
 def test_messages_with_the_next_step(call, error, message):

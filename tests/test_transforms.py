@@ -240,6 +240,23 @@ def test_what_cannot_be_had_says_so():
     assert negative.isnan().tolist() == [True, False], "nobody looks at losses in a transform"
 
 
+def test_a_negative_weight_gives_nan_in_a_transform():
+    logits, target = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)), torch.eye(3, 4).expand(2, 3, 4)
+    factors = torch.tensor([[[-0.01], [1.0], [1.0]], [[1.0], [1.0], [1.0]]])
+    for name in ("weight", "pos_weight"):
+        found = vmap(
+            lambda value, label, factor, name=name: losspool.binary_cross_entropy_with_logits(
+                value.unsqueeze(0), label.unsqueeze(0), **{name: factor}
+            )
+        )(logits, target, factors)
+        assert found.isnan().tolist() == [True, False], name
+    shares = target.transpose(1, 2).softmax(2).transpose(1, 2)
+    found = vmap(lambda value, share, weight: losspool.cross_entropy(value[None], share[None], weight))(
+        logits, shares, factors[..., 0]
+    )
+    assert found.isnan().tolist() == [True, False]
+
+
 @pytest.fixture
 def group(tmp_path):
     dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'meeting-point'}", rank=0, world_size=1)

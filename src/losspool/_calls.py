@@ -59,13 +59,15 @@ def pool_logits(
         else:
             targets.check_target_shape(input, target)
         check.check_scope(pooling.scope, input.ndim - 2, input.shape, "input")
-        weight = check.read_class_weight(pixel.weight, input)
+        hard = target.ndim < input.ndim
+        # The kernels check the class weights of labels by themselves.
+        weight, fair = check.read_class_weight(pixel.weight, input, values=not (hard and kernels.usable(input)))
         # The kernels check labels by themselves. On the CPU, picking the logits of bad labels raises, and labels are
         # only looked at for the message; but other processes must learn of an error before they wait. Without a void
         # label, the number that stands for one is a bad label too, which only this check finds.
         early = (group is not None or not host.host_may_look(target)) and not kernels.usable(input)
         no_void = pixel.ignore_index is None and target.dtype == torch.int64
-        if (early or no_void) and target.ndim < input.ndim:
+        if (early or no_void) and hard:
             targets.check_labels(target, input.shape[1], pixel.ignore_index)
         setting = _setting(pooling, group, input, fingerprint)
     ignore = check.NO_VOID if pixel.ignore_index is None else int(pixel.ignore_index)
@@ -76,11 +78,11 @@ def pool_logits(
             *_flat(input, target, coarse), weight, loss, enlargement, setting, pooling.stats is not None
         )
     except (IndexError, RuntimeError):
-        if host.host_may_look(target) and target.ndim < input.ndim:
+        if host.host_may_look(target) and hard:
             targets.check_labels(target, input.shape[1], pixel.ignore_index)
         raise
-    shape = target.shape if target.ndim < input.ndim else (target.shape[0], *target.shape[2:])
-    return check.nan_unless(sound, _finish(found, pooling.stats, shape))
+    shape = target.shape if hard else (target.shape[0], *target.shape[2:])
+    return check.nan_unless(_finish(found, pooling.stats, shape), sound, fair)
 
 
 def _flat(input: Tensor, target: Tensor, coarse: bool) -> tuple[Tensor, Tensor]:
@@ -110,16 +112,15 @@ def pool_binary(
         check.check_scope(pooling.scope, axes, input.shape, "input")
         mask = check.read_mask(mask, input, "input")
         target, sound = targets.read_binary_target(input, target, mask)
-        scales = [
-            check.read_scale(value, name, input) for value, name in ((weight, "weight"), (pos_weight, "pos_weight"))
-        ]
+        factor, fair = check.read_scale(weight, "weight", input)
+        pos_factor, pos_fair = check.read_scale(pos_weight, "pos_weight", input)
         setting = _setting(pooling, group, input, fingerprint)
     logits = input.to(target.dtype)
     if mask is not None:  # whatever masked logits and targets are
         logits, target = logits.masked_fill(~mask, 0.0), target.masked_fill(~mask, 0.0)
-    losses = F.binary_cross_entropy_with_logits(logits, target, scales[0], pos_weight=scales[1], reduction="none")
+    losses = F.binary_cross_entropy_with_logits(logits, target, factor, pos_weight=pos_factor, reduction="none")
     found = _pool_flat(losses.clamp(min=0.0), mask, setting, pooling.stats is not None)  # rounding may go below
-    return check.nan_unless(sound, _finish((*found, None), pooling.stats, input.shape))
+    return check.nan_unless(_finish((*found, None), pooling.stats, input.shape), sound, fair, pos_fair)
 
 
 def pool_losses(losses: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
@@ -173,6 +174,8 @@ def _setting(pooling: Pooling, group: dist.ProcessGroup | None, values: Tensor, 
     )
     if group is None:
         return setting
+    if not host.has_float64(values):
+        raise ValueError(f'scope="global" adds up in float64, which {values.device} does not have; use scope="batch"')
     fingerprint += [f"{name} = {getattr(pooling, name)!r}" for name in ("p", "m", "trim", "reduction")]
     fingerprint.append(f"{working_dtype(values)}")
     return setting._replace(exchange=exchanger(group), ranks=dist.get_world_size(group))

@@ -20,6 +20,7 @@ _RARE_FLOATS = (
     torch.float8_e8m0fnu,
 )
 _TARGETS = (torch.bool, *_COMMON_INTEGERS, *_RARE_INTEGERS, *FLOATS, *_RARE_FLOATS)
+_ADD_BATCH = "; add the batch's axis: input.unsqueeze(0), target.unsqueeze(0)"
 _BINARY = "losspool.binary_cross_entropy_with_logits"
 
 
@@ -35,7 +36,7 @@ def check_logits(input: Any, target: Any) -> None:
 
 def check_classes(input: Tensor) -> None:
     if input.ndim < 2:
-        hint = "; add the batch's axis: input.unsqueeze(0), target.unsqueeze(0)" if input.ndim == 1 else ""
+        hint = _ADD_BATCH if input.ndim == 1 else ""
         raise ValueError(f"input must have shape (B, C, ...), got {tuple(input.shape)}{hint}")
     if input.shape[1] == 0:
         raise ValueError(f"input must have at least one class, got shape {tuple(input.shape)}")
@@ -127,6 +128,10 @@ def _shape_hint(shape: tuple[int, ...], indices: tuple[int, ...], got: tuple[int
     """The next step for logits of ``shape``, which need labels of the shape ``indices``."""
     if got == shape:
         return "; pass one-hot classes as probabilities: target.float()"
+    if len(shape) > 2 and got == (*indices, shape[1]):
+        return "; pass one-hot classes as probabilities: target.movedim(-1, 1).float()"
+    if len(shape) == 3 and got == shape[1:]:
+        return _ADD_BATCH
     if len(shape) > 2 and got == shape[:-1]:
         return "; the classes must be the second axis: input.movedim(-1, 1)"
     if len(shape) > 2 and got == (*indices, 1):
@@ -152,9 +157,12 @@ def check_enlargement(input: Tensor, target: Tensor) -> None:
     shape = target.shape if target.ndim == 3 else (target.shape[0], *target.shape[2:])
     probabilities = target.ndim == 4 and target.is_floating_point() and target.shape[:2] == input.shape[:2]
     if input.ndim != 4 or not (target.ndim == 3 or probabilities) or input.shape[0] != target.shape[0]:
+        hint = _ADD_BATCH if (input.ndim, target.ndim) == (3, 2) else ""
+        if target.ndim == input.ndim == 4 and not target.is_floating_point() and target.shape[:2] == input.shape[:2]:
+            hint = "; pass one-hot classes as probabilities: target.float()"
         raise ValueError(
             f"input must have shape (B, C, h, w) and target (B, H, W), "
-            f"got {tuple(input.shape)} and {tuple(target.shape)}"
+            f"got {tuple(input.shape)} and {tuple(target.shape)}{hint}"
         )
     for name, coarse, fine in (("high", input.shape[2], shape[1]), ("wide", input.shape[3], shape[2])):
         if not 1 <= coarse <= fine:

@@ -13,7 +13,6 @@ from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, get_args
 import torch
 from torch import Tensor
 
-from losspool import kernels
 from losspool.solver import host
 from losspool.solver.threads import spread
 from losspool.stats import PoolingStats
@@ -24,7 +23,7 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _LARGE = 2**62  # exceeds any pixel count; as an exponent, effectively infinite
 NO_VOID = -(2**63)
 """What ``ignore_index=None`` becomes: not a label."""
-_WITH_UNIT = re.compile(r"\s*((?P<percent>[0-9]+\.?[0-9]*|\.[0-9]+)\s*%|(?P<pixels>0*[1-9][0-9]{0,17})\s*px)\s*")
+_WITH_UNIT = re.compile(r"\s*((?P<percent>[0-9]+\.?[0-9]*|\.[0-9]+)\s*%|(?P<pixels>[0-9]{1,18})\s*px)\s*")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,7 +70,7 @@ def wrong_type(name: str, value: Any, wanted: str, hint: str = "") -> TypeError:
     kind = type(value).__name__
     if torch.compiler.is_compiling() and (isinstance(value, Tensor) or kind == "ndarray"):
         return TypeError(
-            f"{name} must be a Python number inside torch.compile, which makes arrays of NumPy's numbers, got {kind}; "
+            f"{name} must be a Python number inside torch.compile, which makes arrays of NumPy scalars, got {kind}; "
             f"pass {name}.item() to the compiled function, or set {name} in a module outside of it"
         )
     return TypeError(f"{name} must be {wanted}, got {value!r} of type {kind}{hint}")
@@ -90,11 +89,13 @@ def check_m(m: Any) -> tuple[float, bool]:
     value: Any = parse_units(m) if isinstance(m, str) else m
     if not is_number(value):
         wanted = (
-            "a float in (0, 1] or a text such as '25%' (a fraction of the pixels), or an int >= 1 or a text such as "
-            "'1000px' (a number of pixels)"
+            "a float in (0, 1] or a string such as '25%' (a fraction of the pixels), or an int >= 1 or a string such "
+            "as '1000px' (a number of pixels)"
         )
         raise wrong_type("m", m, wanted)
     share = not is_number(value, numbers.Integral)
+    if isinstance(m, str) and not (0 < value <= 1 if share else value >= 1):
+        raise ValueError(f"m must be more than 0% and at most 100%, or at least 1px, got {m!r}")
     if share and not 0 < value <= 1:
         raise ValueError(f"m as a float is a fraction of the pixels in (0, 1], got {m!r}; pass a count as an int")
     if not share and value < 1:
@@ -133,7 +134,7 @@ def _levels_to_caller() -> int:
 def check_trim(trim: Any) -> float:
     value: Any = parse_units(trim) if isinstance(trim, str) and "%" in trim else trim
     if not is_number(value):
-        raise wrong_type("trim", trim, "a number in [0, 1) or a text such as '5%'")
+        raise wrong_type("trim", trim, "a number in [0, 1) or a string such as '5%'")
     if not 0 <= value < 1:
         raise ValueError(f"trim is a share of the pixels and must be in [0, 1), got {trim!r}")
     return float(value)
@@ -181,8 +182,8 @@ def check_scope(scope: Any, pixel_dims: int, shape: torch.Size, what: str) -> No
     check_scope_name(scope)
     if scope == "image" and pixel_dims < 1:
         raise ValueError(
-            f'scope="image" pools the pixels of each image, but {what} of shape {tuple(shape)} has no pixel axes; '
-            f'use scope="batch" to pool over the batch'
+            f'scope="image" pools the pixels of each image, but there are none in {what} of shape '
+            f'{tuple(shape)}; use scope="batch" to pool over the batch'
         )
 
 
@@ -216,6 +217,13 @@ def read_mask(mask: Any, values: Tensor, what: str) -> Tensor | None:
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(f"mask must be a tensor of dtype torch.bool (True where a pixel counts), got {got}")
     check_device(mask, "mask", values, what)
+    images, *rest = values.shape
+    if mask.ndim == values.ndim - 1 > 1 and 1 < images == rest[0] == mask.shape[0]:
+        raise ValueError(
+            f"mask of shape {tuple(mask.shape)} may belong to the images or to the channels of {what} of shape "
+            f"{tuple(values.shape)}; use mask.unsqueeze(1) for one entry per pixel of each image, or "
+            f"mask.unsqueeze(0) for the same entries in all images"
+        )
     return broadcast(mask, "mask", values, what)
 
 
@@ -255,9 +263,12 @@ def assert_later(condition: Tensor, message: str) -> Tensor | None:
     return None
 
 
-def nan_unless(sound: Tensor | None, loss: Tensor) -> Tensor:
-    """Make a loss and its gradient NaN where the condition of :func:`assert_later` is False."""
-    return loss if sound is None else loss * torch.where(sound, 1.0, torch.nan).to(loss.dtype)
+def nan_unless(loss: Tensor, *sound: Tensor | None) -> Tensor:
+    """Make a loss and its gradient NaN where a condition of :func:`assert_later` is False."""
+    for condition in sound:
+        if condition is not None:
+            loss = loss * torch.where(condition, 1.0, torch.nan).to(loss.dtype)
+    return loss
 
 
 def check_align_corners(align_corners: Any) -> None:
@@ -287,56 +298,81 @@ def check_smoothing(label_smoothing: Any) -> None:
         raise ValueError(f"label_smoothing must be in [0, 1], got {label_smoothing!r}")
 
 
-def read_class_weight(weight: Any, input: Tensor) -> Tensor | None:
-    """Return the class weights of one call as a tensor on the device of ``input``."""
+def read_class_weight(weight: Any, input: Tensor, *, values: bool) -> tuple[Tensor | None, Tensor | None]:
+    """Return the class weights of one call as a tensor on the device of ``input``.
+
+    ``values``: check that they are not negative. In a transform of torch.func, also return whether they are sound.
+    """
     if weight is None:
-        return None
+        return None, None
     if isinstance(weight, Tensor):
         check_device(weight, "weight", input, "input", module=True)
-    tensor = check_class_weight(weight, values=not kernels.usable(input))
+    tensor = check_class_weight(weight, values=False)
     classes = input.shape[1]
     if tensor.shape != (classes,):
         raise ValueError(f"weight must have shape ({classes},), one entry per class, got {tuple(tensor.shape)}")
-    return tensor.to(input.device)
+    return tensor.to(input.device), check_weight_values(tensor, "class weights") if values else None
 
 
 def check_class_weight(weight: Any, *, values: bool = True) -> Tensor:
-    tensor = read_weight(weight, "weight", "class weights", values=values)
+    tensor = read_weight(weight, "weight", "class weights")
     if tensor.ndim != 1:
         raise ValueError(f"weight must have one dimension, one entry per class, got {tuple(tensor.shape)}")
+    if values:
+        check_weight_values(tensor, "class weights")
     return tensor
 
 
-def read_scale(value: Any, name: str, input: Tensor) -> Tensor | None:
-    """Return factors of binary losses, broadcastable to ``input``, on its device and in its working precision."""
+def read_scale(value: Any, name: str, input: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Return factors of binary losses, broadcastable to ``input``, on its device and in its working precision.
+
+    In a transform of torch.func, also whether they are sound.
+    """
     if value is None:
-        return None
+        return None, None
     if isinstance(value, Tensor):
         check_device(value, name, input, "input", module=True)
-    tensor = read_weight(value, name, name, values=not kernels.usable(input))
+    tensor = read_weight(value, name, name)
+    sound = check_weight_values(tensor, name)
     broadcast(tensor, name, input, "input")
-    return tensor.to(input.device, torch.float64 if input.dtype == torch.float64 else torch.float32)
+    return tensor.to(input.device, torch.float64 if input.dtype == torch.float64 else torch.float32), sound
 
 
-def read_weight(weight: Any, name: str, what: str, *, values: bool = True) -> Tensor:
-    """Return a tensor, or a list of numbers as one. ``values``: check that they are not negative."""
+def check_scale(value: Any, name: str) -> Tensor:
+    tensor = read_weight(value, name, name)
+    check_weight_values(tensor, name)
+    return tensor
+
+
+def check_weight_values(weight: Tensor, what: str) -> Tensor | None:
+    """As :func:`check_non_negative`; and on the CPU, weights must be finite."""
+    sound = check_non_negative(weight, what)
+    if host.host_may_look(weight) and not bool(weight.isfinite().all()):
+        raise ValueError(f"{what} must be finite, got {float(weight[~weight.isfinite()][0])!r}")
+    return sound
+
+
+def read_weight(weight: Any, name: str, what: str) -> Tensor:
+    """Return a tensor, or a list of numbers as one."""
     if isinstance(weight, Mapping | Set | str):  # their order, or their items, are not those of the classes
         raise TypeError(f"{name} must be a floating-point tensor or a list of numbers in order, got {weight!r}")
     if not isinstance(weight, Tensor):
         try:
-            weight = torch.tensor(float(weight) if is_number(weight) else [float(each) for each in weight])
+            weight = torch.tensor(float(weight) if is_number(weight) else [_number(each) for each in weight])
         except (TypeError, ValueError):
             got = f"{weight!r} of type {type(weight).__name__}"
             raise TypeError(f"{name} must be a floating-point tensor or a list of numbers, got {got}") from None
     if not weight.is_floating_point():
-        raise TypeError(f"{name} must be a floating-point tensor, got {weight.dtype}")
+        raise TypeError(f"{name} must be a floating-point tensor, got {weight.dtype}; pass {name}.float()")
     if weight.requires_grad:
         raise ValueError(f"{name} requires grad, but this loss treats {what} as constants; pass {name}.detach()")
-    if values:
-        check_non_negative(weight, what)
-        if host.host_may_look(weight) and not bool(weight.isfinite().all()):
-            raise ValueError(f"{what} must be finite, got {float(weight[~weight.isfinite()][0])!r}")
     return weight
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str):
+        raise TypeError
+    return float(value)
 
 
 def check_device(tensor: Tensor, name: str, other: Tensor, other_name: str, module: bool = False) -> None:

@@ -60,8 +60,8 @@ def cross_entropy(
             one value per pool (0 without a valid pixel).
         p: norm exponent, from 1 (only the hardest pixels count) to ``math.inf`` (all pixels
             count equally).
-        m: minimum number of pixels that share the weight. A float in (0, 1] or a text like
-            ``"25%"`` is a fraction of the valid pixels; an int >= 1 or a text like ``"1000px"``
+        m: minimum number of pixels that share the weight. A float in (0, 1] or a string like
+            ``"25%"`` is a fraction of the valid pixels; an int >= 1 or a string like ``"1000px"``
             is a number of pixels. Clamped to [1, n].
         scope: ``"image"`` pools each image separately. ``"batch"`` pools the whole batch at once.
             ``"global"`` pools the batches of all ranks in ``group`` at once, so that k DDP
@@ -173,7 +173,7 @@ def binary_cross_entropy_with_logits(
     Args:
         input: logits of shape (B, ...). Shape (B,) requires ``scope="batch"`` or ``"global"``.
         target: values in [0, 1] of the shape of ``input``, of any dtype. Where that is (B, 1, ...),
-            the shape (B, ...) serves too.
+            the shape (B, ...) is also accepted.
         weight: non-negative factors of the losses, broadcastable to ``input``.
         pos_weight: non-negative factors of the positive part, broadcastable to ``input``: for
             labels of shape (B, C, H, W) a tensor of shape (C, 1, 1).

@@ -220,7 +220,7 @@ class BCEWithLogitsLoss(_Pooling):
     ) -> None:
         super().__init__(reduction, p, m, scope, group, trim)
         for name, value in (("weight", weight), ("pos_weight", pos_weight)):
-            self.register_buffer(name, None if value is None else check.read_weight(value, name, name))
+            self.register_buffer(name, None if value is None else check.check_scale(value, name))
 
     def forward(
         self, input: Tensor, target: Tensor, mask: Tensor | None = None, *, stats: PoolingStats | None = None

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from losspool.solver import host
+
 UNFILLED: Any = None
 
 
@@ -30,10 +32,10 @@ class PoolingStats:
     """
 
     alpha: Tensor = UNFILLED
-    """(B,), float64: α*. Losses above it are saturated; 0 if every positive loss is saturated. At p = 1 it is the
-    ⌈m⌉-th largest loss, the limit p → 1; for an integer m the paper takes the (m+1)-th."""
+    """(B,), float64, or float32 on devices without it: α*. Losses above it are saturated; 0 if every positive loss is
+    saturated. At p = 1 it is the ⌈m⌉-th largest loss, the limit p → 1; for an integer m the paper has the (m+1)-th."""
     tau: Tensor = UNFILLED
-    """(B,), float64: τ, the upper bound on a weight."""
+    """(B,), as ``alpha``: τ, the upper bound on a weight."""
     valid: Tensor = UNFILLED
     """(B,), int64: n, the number of valid pixels that are not trimmed."""
     saturated: Tensor = UNFILLED
@@ -48,14 +50,15 @@ class PoolingStats:
 
 
 def class_mass(weights: Tensor, target: Tensor, classes: int) -> Tensor:
-    """(C,), float64: the sum of the weights (B, ...) of each class.
+    """(C,), float64 where the device has it: the sum of the weights (B, ...) of each class.
 
     ``target`` holds class indices in the shape of ``weights`` or with an axis of size 1; any other number is void. Or
     it holds class probabilities (B, C, ...), which split a pixel's weight. The host does not wait for the device.
     """
+    wide = host.wide_dtype(weights)
     if target.numel() != weights.numel():
-        return (target.double() * weights.double().unsqueeze(1)).transpose(0, 1).flatten(1).sum(1)
+        return (target.to(wide) * weights.to(wide).unsqueeze(1)).transpose(0, 1).flatten(1).sum(1)
     flat = target.flatten().long()
-    mass = torch.zeros(classes + 1, dtype=torch.float64, device=weights.device)
+    mass = torch.zeros(classes + 1, dtype=wide, device=weights.device)
     place = torch.where((flat >= 0) & (flat < classes), flat, classes)  # void pixels: an extra class, which is dropped
-    return mass.index_add_(0, place, weights.flatten().double())[:-1]
+    return mass.index_add_(0, place, weights.flatten().to(wide))[:-1]

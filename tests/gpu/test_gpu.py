@@ -29,7 +29,7 @@ def batch(classes=19, size=(65, 77), dtype=torch.float32, coarse=None, images=2)
 
 def gradient(function, logits, *arguments, **options):
     loss = function(logits, *arguments, **options)
-    return loss.detach(), torch.autograd.grad(loss, logits)[0]
+    return loss.detach(), torch.autograd.grad(loss.sum(), logits)[0]
 
 
 def assert_float64(function, logits, labels, **options):
@@ -57,7 +57,15 @@ def test_hard_matrix(n):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1, "p": 1.0}, {"scope": "batch", "p": math.inf}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"label_smoothing": 0.1, "p": 1.0},
+        {"scope": "batch", "p": math.inf},
+        {"trim": 0.1, "weight": [0.5, *[2.0] * 18]},
+    ],
+)
 def test_logits(dtype, options):
     assert_float64(losspool.cross_entropy, *batch(dtype=dtype), **options)
     assert_float64(losspool.upsampled_cross_entropy, *batch(dtype=dtype, coarse=(9, 10)), **options)
@@ -81,13 +89,23 @@ def test_deterministic_mode_is_allowed():
 
 
 def test_the_host_never_waits():
-    arguments = batch()
-    gradient(losspool.cross_entropy, *arguments, ignore_index=255)  # compiles the kernels
+    (logits, labels), (coarse, fine) = batch(), batch(coarse=(9, 10))
+    shares, weight = logits.detach().softmax(1), torch.rand(19, device="cuda")
+    losses = torch.rand(2, 500, device="cuda", requires_grad=True)
+
+    def step():
+        gradient(losspool.cross_entropy, logits, labels, ignore_index=255)
+        gradient(losspool.cross_entropy, logits, labels, weight, ignore_index=255, trim=0.1, reduction="pool")
+        gradient(losspool.cross_entropy, logits, labels, ignore_index=255, stats=losspool.PoolingStats())
+        gradient(losspool.cross_entropy, logits, shares, weight)
+        gradient(losspool.upsampled_cross_entropy, coarse, fine, ignore_index=255, label_smoothing=0.1)
+        gradient(losspool.binary_cross_entropy_with_logits, logits, shares, pos_weight=weight.view(-1, 1, 1))
+        gradient(losspool.max_pool, losses)
+
+    step()  # compiles the kernels
     torch.cuda.set_sync_debug_mode("error")
     try:
-        gradient(losspool.cross_entropy, *arguments, ignore_index=255)
-        losses = torch.rand(2, 500, device="cuda", requires_grad=True)
-        gradient(losspool.max_pool, losses)
+        step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

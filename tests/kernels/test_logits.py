@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from triton.runtime.errors import InterpreterError
 
 from kernel_cases import assert_float64, labels_of, logits_of
-from losspool import PoolingStats, cross_entropy, upsampled_cross_entropy
+from losspool import PoolingStats, binary_cross_entropy_with_logits, cross_entropy, upsampled_cross_entropy
 
 WEIGHT = torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0])
 OPTIONS = [
@@ -232,6 +232,17 @@ def test_bad_arguments_are_refused(function):
     labels[0, -1] = 0  # a whole block of void pixels comes first
     with pytest.raises(InterpreterError, match="losspool: class weights must not be negative"):
         function(logits, labels, weight=torch.tensor([1.0, 1.0, 1.0, 1.0, -1.0]))
+
+
+def test_a_negative_weight_is_refused_where_tensor_operations_compute_the_losses():
+    """The losses of binary targets and of class probabilities; only the pooling has a kernel there."""
+    logits = logits_of((1, 3, 4, 4))
+    shares = logits.detach().softmax(1)
+    for options in ({"weight": [-0.01]}, {"pos_weight": -0.01}, {"pos_weight": torch.tensor(-0.01)}):
+        with pytest.raises(ValueError, match=r"must not be negative, got -0\.0"):
+            binary_cross_entropy_with_logits(logits, shares, **options)
+    with pytest.raises(ValueError, match=r"class weights must not be negative, got -0\.0"):
+        cross_entropy(logits, shares, [1.0, 1.0, -0.01])
 
 
 @pytest.mark.parametrize("function", [cross_entropy, upsampled_cross_entropy])

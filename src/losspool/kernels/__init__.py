@@ -13,6 +13,7 @@ from torch import Tensor
 _OLDEST_TRITON = (3, 7)
 _OLDEST_CUDA = (8, 0)  # Ampere
 _OLDEST_ROCM = (9, 4)  # gfx942
+_ROCM_FAMILY = 9  # CDNA. The kernels were never built for RDNA, whose cards have higher numbers.
 
 
 def usable(tensor: Tensor) -> bool:
@@ -43,13 +44,19 @@ def unusable(device: torch.device) -> str | None:
         return f"there are none for {device.type} devices"
     elif switch == "0":
         return "LOSSPOOL_KERNELS=0 switches them off"
-    elif (found := torch.cuda.get_device_capability(device)) < (oldest := _oldest()):
-        return f"the device has compute capability {_dotted(found)}, and {_dotted(oldest)} is needed"
+    elif fault := _card_fault(torch.cuda.get_device_capability(device)):
+        return fault
     return _triton_fault()
 
 
-def _oldest() -> tuple[int, int]:
-    return _OLDEST_CUDA if torch.version.hip is None else _OLDEST_ROCM
+def _card_fault(found: tuple[int, int]) -> str | None:
+    rocm = torch.version.hip is not None
+    oldest = _OLDEST_ROCM if rocm else _OLDEST_CUDA
+    if found < oldest:
+        return f"the device has compute capability {_dotted(found)}, and {_dotted(oldest)} is needed"
+    if rocm and found[0] != _ROCM_FAMILY:
+        return f"the device has compute capability {_dotted(found)}, and AMD's must be 9.x"
+    return None
 
 
 def _triton_fault() -> str | None:

@@ -21,7 +21,7 @@ _BINS, _LO, _VALID = BINS.value, LO.value, VALID.value
 _RECORD = _BINS + SLOTS.value
 
 Exchange = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Maps a tensor of shape S to the stack ``(ranks, *S)`` of all ranks' tensors."""
+"""Maps counts and sums of this rank to the counts added over all ranks, and the stack of all ranks' sums."""
 
 
 class Sums(NamedTuple):

@@ -64,12 +64,8 @@ def _pool(losses: Tensor, setting: Setting) -> Pooled:
     return Pooled(solution.value, weights, solution.alpha, solution.tau, solution.valid)
 
 
-# torch 2.4 cannot infer the schema from string annotations.
-_SCHEMA = "(Tensor losses, float p, float m, bool share) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
-
-
 # torch.compile treats an operator as a black box, so the CPU search can stop as soon as it converges.
-@torch.library.custom_op("losspool::pool", mutates_args=(), schema=_SCHEMA)
+@torch.library.custom_op("losspool::pool", mutates_args=())
 def _pool_operator(losses: Tensor, p: float, m: float, share: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     value, weights, alpha, tau, valid, _ = _pool(losses, Setting(p, m, share, per_image=True))
     return value.clone(), weights, alpha.clone(), tau.clone(), valid.clone()  # results must not share memory

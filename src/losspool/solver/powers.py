@@ -65,8 +65,8 @@ def capped_powers(losses: Tensor, reference: Tensor, q: float, dtype: torch.dtyp
         return ratio.log2_().mul_(q).clamp_(max=LARGEST_LOG).exp2_()
     # The logarithm of ℓ/u is the difference of the exponents, an integer, plus a rest from the significands. Both are
     # multiplied by q separately, which keeps digits that one float32 would lose.
-    f, f_exponent = torch.frexp(losses)  # f is in [1/2, 1), or 0
-    g, g_exponent = torch.frexp(reference)
+    f, f_exponent = _significand_and_exponent(losses)
+    g, g_exponent = _significand_and_exponent(reference)
     halve, double = f > math.sqrt(2) * g, f * math.sqrt(2) < g
     f = f * (1.0 - 0.5 * halve + 1.0 * double)  # now f/g is near 1
     exponent = (f_exponent - g_exponent + halve.int() - double.int()).to(dtype)
@@ -82,6 +82,14 @@ def capped_powers(losses: Tensor, reference: Tensor, q: float, dtype: torch.dtyp
     lost = ((large - log) + small).clamp(-1.0, 1.0)
     power = log.exp2() * (1.0 + math.log(2) * lost * (log < LARGEST_LOG))
     return power * (losses > 0)
+
+
+def _significand_and_exponent(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Return f in [1/2, 1) and e with f·2^e = number, for positive float32. Apple's MPS has no ``torch.frexp``."""
+    small = (numbers < 2.0**-100).int()  # denormal numbers among them, which have no exponent of their own
+    bits = torch.where(small > 0, numbers * 2.0**100, numbers).view(torch.int32)
+    significand = (bits & 0x7FFFFF | 0x3F000000).view(torch.float32)
+    return significand, (bits >> 23 & 0xFF) - (126 + 100 * small)
 
 
 def running_sums(values: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ def parse_share(value: Any) -> float | int:
     if isinstance(value, int) and not isinstance(value, bool):
         raise ValueError(f"must have a unit, {value}px or a percentage")
     share = parse_units(value) if isinstance(value, str) else value
-    if isinstance(share, int) and not isinstance(share, bool):
+    if isinstance(share, int) and not isinstance(share, bool) and share > 0:
         return share
     if not isinstance(share, float):
         raise ValueError("must be like 25%, 0.25 or 1000px")
