@@ -51,9 +51,7 @@ def test_not_on_an_old_card(card, monkeypatch):
 def test_not_on_a_card_of_another_family(card, monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.4")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (11, 0))  # gfx1100
-    assert (
-        kernels.unusable(GPU) == "the device has compute capability 11.0, and AMD's must be 9.x"
-    )
+    assert kernels.unusable(GPU) == "the device has compute capability 11.0, and AMD's must be 9.x"
 
 
 def test_not_with_an_old_triton_or_none(card, monkeypatch):
