@@ -37,8 +37,8 @@ def search(losses: Tensor, *, p: float, m: float, share: bool) -> Searched:
     pixels = whole + fraction if isinstance(whole, Tensor) else fraction
     broken = ~(top < torch.inf)
     uniform = torch.full_like(broken, True) if is_uniform(p) else pixels >= count
-    # With more room than there are pixels, all positive losses are saturated.
-    saturated = saturated_losses(ascending, whole, fraction.masked_fill(uniform, size + 1.0), conjugate_exponent(p))
+    # With more room than there are pixels, all positive losses are saturated. Twice as much, because of rounding.
+    saturated = saturated_losses(ascending, whole, fraction.masked_fill(uniform, 2.0 * size), conjugate_exponent(p))
     facts = (count.to(wide), pixels, top, uniform, broken)
     return Searched(Saturated(*(field.squeeze(1) for field in saturated)), *(fact.squeeze(1) for fact in facts))
 
