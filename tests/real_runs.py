@@ -252,7 +252,7 @@ def trainings(out: Path) -> dict[str, int]:
     for pid in _pids():
         with contextlib.suppress(OSError):  # it has just ended
             words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-            if "losspool.cli.job" in words and "train" in words:
+            if words[1:4] == ["-m", "losspool.cli.job", "train"]:  # not a shell that waits for it
                 folder = Path(words[words.index("--out") + 1])
                 found |= {folder.name: pid} if out in folder.parents else {}
     return found

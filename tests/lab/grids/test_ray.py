@@ -2,17 +2,20 @@
 
 import importlib.util
 import json
+import multiprocessing
 import signal
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from grid_runs import processes_of, wait_for, write_grid, written
-from losspool.lab.grids.ray import RayExecutor, _missing
+from losspool.lab.grids.ray import RayExecutor, _missing, _run_if_shared
 from losspool.lab.grids.tasks import Options, Outcome, Task
 from losspool.segmentation.base.errors import UserError
 from ray_cluster import NOT_NICE
+from real_runs import children, kill
 
 
 class FakeRay:
@@ -116,6 +119,22 @@ def test_a_machine_without_losspool_is_found(monkeypatch, tmp_path):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="No module named 'losspool'"):
         _missing([tmp_path])
+
+
+def test_a_training_saves_its_state_after_ray_has_killed_its_own_processes(monkeypatch, tmp_path):
+    """Ray kills a process and its direct children when the runner is gone. scripts/ray_faults.py does it with Ray."""
+    training = tmp_path / "python"
+    training.write_text("#!/bin/sh\necho begun\ncat\necho saved\n")  # as losspool.cli.job: until its input ends
+    training.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(training))
+    (task,) = [replace(task, commands=(("train",),)) for task in tasks(tmp_path, "a")]
+    ray = multiprocessing.get_context("fork").Process(target=_run_if_shared, args=(task, tmp_path))
+    ray.start()
+    wait_for(lambda: task.log.exists() and "begun" in task.log.read_text())
+    for pid in (*children(ray.pid), ray.pid):
+        kill(pid)
+    ray.join()
+    wait_for(lambda: task.log.read_text().endswith("saved\n"), 30)
 
 
 @pytest.mark.cluster

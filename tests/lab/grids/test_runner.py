@@ -101,7 +101,7 @@ def lose_a_node(start, cluster, grid, out):
     found = trainings(out)
     seen = [variables(pid)["CUDA_VISIBLE_DEVICES"].split(",") for pid in found.values()]
     assert sorted(map(sorted, seen)) == [["0", "1"], ["2", "3"]]
-    assert not any(has_torch(parent(pid)) for pid in found.values())  # Ray's processes only wait for them
+    assert not any(has_torch(parent(parent(pid))) for pid in found.values())  # Ray's processes only wait for them
     (lost,) = [name for name, pid in found.items() if pid in cluster.second.family()]
     log = out / "logs" / f"{lost}.log"
     resumed = log.read_text().count("resumed at step")

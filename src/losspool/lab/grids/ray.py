@@ -20,6 +20,9 @@ _PATIENCE = 60.0
 """Seconds that tasks have to save their state and end, and a machine to answer."""
 _RETRIES = 100
 """How often a task is started again after its machine was lost. Bounded, because the task may be the cause."""
+_LAUNCHER = ("/bin/sh", "-c", '"$@"; exit $?', "sh")
+"""A process between Ray's and the training. When ``losspool lab run`` is killed, Ray kills its own processes and their
+direct children; the training, one further down, has time to save its state."""
 
 
 class RayExecutor:
@@ -143,4 +146,4 @@ def _run_if_shared(task: Task, marker: Path) -> Outcome:
     """Run the task; a machine that joined the cluster later may not see the folders."""
     if not marker.exists():
         return Outcome(task.name, -1, f"its machine {_not_shared(marker.parent)}")
-    return run_task(task)
+    return run_task(task, launcher=_LAUNCHER)

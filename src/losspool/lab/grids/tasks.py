@@ -5,7 +5,6 @@ Clusters run it in processes that hold no more than this file: it imports nothin
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import subprocess
@@ -70,15 +69,20 @@ class Executor(Protocol):
         """Ask all running tasks to save their state and end, and wait for them."""
 
 
-def run_task(task: Task, gpu: int | None = None, stopping: threading.Event | None = None) -> Outcome:
-    """Run the commands until all are done, one fails, the stop file appears or ``stopping`` is set."""
+def run_task(
+    task: Task, gpu: int | None = None, stopping: threading.Event | None = None, launcher: Sequence[str] = ()
+) -> Outcome:
+    """Run the commands until all are done, one fails, the stop file appears or ``stopping`` is set.
+
+    ``launcher``: a program and its arguments that starts the command given after them, and ends as the command does.
+    """
     try:
-        return _run(task, gpu, lambda: task.stop.exists() or (stopping is not None and stopping.is_set()))
+        return _run(task, gpu, lambda: task.stop.exists() or (stopping is not None and stopping.is_set()), launcher)
     except Exception as error:  # any: the runner waits for an outcome
         return Outcome(task.name, -1, f"cannot be started ({error})")
 
 
-def _run(task: Task, gpu: int | None, stopped: Callable[[], bool]) -> Outcome:
+def _run(task: Task, gpu: int | None, stopped: Callable[[], bool], launcher: Sequence[str]) -> Outcome:
     environment = {**os.environ, "OMP_NUM_THREADS": str(task.threads)}
     if gpu is not None:
         given = os.environ.get("CUDA_VISIBLE_DEVICES")  # on a shared machine, the GPUs that the user has
@@ -92,7 +96,7 @@ def _run(task: Task, gpu: int | None, stopped: Callable[[], bool]) -> Outcome:
             log.write(f"$ losspool {shlex.join(command)}\n".encode(errors="surrogateescape"))
             log.flush()
             process = subprocess.Popen(
-                [sys.executable, "-m", "losspool.cli.job", *command],
+                [*launcher, sys.executable, "-m", "losspool.cli.job", *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -112,12 +116,9 @@ def _wait(process: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> int:
         while process.poll() is None and not stopped():
             time.sleep(_POLL)
     finally:
-        if process.poll() is None:
-            process.terminate()
-        code = process.wait()
         if process.stdin:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
+            process.stdin.close()  # asks losspool.cli.job to stop, behind a launcher too
+        code = process.wait()
     return code
 
 
