@@ -143,7 +143,7 @@ def cable_stays_cut(scene: Scene, folder: Path, by_file: bool = False) -> float:
         said = [outcome(each) for each in running]
     for code, text in said:
         assert code != 0, text
-        assert "another process ended or did not answer within train.timeout, at step" in text, text
+        assert "another process ended or did not answer within train.timeout = 5 seconds, after step" in text, text
     with Processes() as processes:
         ends(processes.launch("train", scene.recipe, *scene.options, out, ranks=2))
     scene.assert_undisturbed(out)

@@ -1,6 +1,7 @@
 """Laws of the trainer: what is stopped and resumed, accumulated or split over processes trains the same network."""
 
 import json
+import re
 import signal
 from functools import partial
 
@@ -70,6 +71,37 @@ def test_a_stop_in_a_validation_repeats_it(recipe, tmp_path, monkeypatch):
     train(recipe, tmp_path / "parts", resume=True)
     assert_equal(checkpoint(tmp_path / "parts", 12), checkpoint(tmp_path / "whole", 12))
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+
+
+GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Connection closed by peer [10.77.0.2]:41267"
+LOST = r"^another process ended or did not answer within train\.timeout = 9 seconds, "
+
+
+def test_a_rank_that_is_lost_while_another_saves_after_a_signal_is_one_sentence(recipe, tmp_path, monkeypatch):
+    """As when a preemption takes one machine away before the other."""
+    trainer = Trainer(load_config(recipe, ["train.timeout=9"]), tmp_path / "run")
+
+    def closed():
+        raise RuntimeError(GLOO)
+
+    def struck(batches, interrupt):
+        monkeypatch.setattr(trainer.fabric, "barrier", closed)
+        trainer.state.step += 1
+        return True
+
+    monkeypatch.setattr(trainer, "_step", struck)
+    after = f"after step 1; resume from the last checkpoint with --resume ({GLOO})"
+    with pytest.raises(UserError, match=LOST + re.escape(after) + "$"):
+        trainer.run()
+
+
+def test_a_rank_that_is_lost_as_the_processes_meet_is_one_sentence(recipe, tmp_path, monkeypatch):
+    def closed(*_):
+        raise RuntimeError(GLOO)
+
+    monkeypatch.setattr("losspool.segmentation.training.trainer.host_group", closed)
+    with pytest.raises(UserError, match=LOST + "before the first step"):
+        Trainer(load_config(recipe, ["train.timeout=9"]), tmp_path / "run")
 
 
 def test_lines_past_the_checkpoint_are_cut(recipe, tmp_path):

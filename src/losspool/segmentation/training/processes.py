@@ -57,7 +57,7 @@ def join(precision: str, timeout: float) -> Fabric:
             _init_under_torchrun("nccl" if accelerated else "gloo", limit)
         fabric.launch()
     except RuntimeError as error:
-        raise_if_lost(error, "as the processes met")
+        raise_if_lost(error, timeout, "as the processes met")
         raise
     return fabric
 
@@ -85,14 +85,15 @@ def handed_out(hosts: ProcessGroup | None, mine: Thing) -> Thing:
     return cast(Thing, things[0])
 
 
-def raise_if_lost(error: BaseException, when: str) -> None:
+def raise_if_lost(error: BaseException, timeout: float, when: str) -> None:
     """Raise ``UserError`` if ``error`` is that of a collective: another process is gone, or the network is.
 
-    gloo raises a plain RuntimeError, with its source file in the text.
+    ``timeout``: see ``train.timeout``. gloo raises a plain RuntimeError, with its source file in the text.
     """
     if isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error).lower()):
         raise UserError(
-            f"another process ended or did not answer within train.timeout, {when} ({first_line(error)[-160:]})"
+            f"another process ended or did not answer within train.timeout = {timeout:g} seconds, {when} "
+            f"({first_line(error)})"
         ) from error
 
 

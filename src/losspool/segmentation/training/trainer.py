@@ -33,9 +33,9 @@ class Trainer:
         self.fabric = join(config.train.precision, config.train.timeout)
         self.main = self.fabric.global_rank == 0
         self.metrics = runs.MetricsFile(self.folder.metrics)
-        self._hosts = host_group(self.fabric, config.train.timeout)
         self._lock = runs.RunLock(self.folder.path)
         try:
+            self._hosts = host_group(self.fabric, config.train.timeout)
             setup, stored = set_up(self.folder, config, self.fabric, self._hosts, self._lock, resume)
             self._setup, self.config, self.data, self.sampler = setup, setup.config, setup.data, setup.sampler
             self.model, self.criterion, self.network = setup.model, setup.criterion, setup.network
@@ -52,7 +52,7 @@ class Trainer:
             self._trackers = runs.Trackers(self.folder, self.config, self._classes, wanted)
         except BaseException as error:
             self._lock.release()
-            raise_if_lost(error, "before the first step")
+            raise_if_lost(error, config.train.timeout, "before the first step")
             raise
         self._unread = UnreadSteps(age=self.config.sampling.lag - draws_ahead(self.config.data.workers))
         self._stopwatch = Stopwatch(self.fabric.device)
@@ -71,6 +71,7 @@ class Trainer:
                 self._run_json(),
                 shown_progress(train.steps, state.step, self.main) as show,
                 closing(training_batches(self.config, self.fabric, self.data, self.sampler, state.step)) as batches,
+                self._lost_ranks_reported(),
             ):
                 if self.main and self.validation is not None:
                     self.validation.previews.write_sources(self._watch(interrupt))
@@ -95,9 +96,6 @@ class Trainer:
                             self._save()
                 except Interrupted:
                     self._save()
-                    raise
-                except RuntimeError as error:
-                    raise_if_lost(error, f"at step {state.step + 1}; resume from the last checkpoint with --resume")
                     raise
 
     def _step(self, batches: Iterator[Batch], interrupt: Interrupt) -> bool:
@@ -198,6 +196,16 @@ class Trainer:
             best = [state.best["step"]] if state.best else []
             runs.prune(folder, step=state.step, last=train.keep_last, keep=(*train.keep_steps, *best))
         self.fabric.barrier()
+
+    @contextmanager
+    def _lost_ranks_reported(self) -> Iterator[None]:
+        """Around the save after a signal too: a preemption may take another rank away first."""
+        try:
+            yield
+        except RuntimeError as error:
+            when = f"after step {self.state.step}; resume from the last checkpoint with --resume"
+            raise_if_lost(error, self.config.train.timeout, when)
+            raise
 
     @contextmanager
     def _saved_if_it_fails(self, kind: type[Exception]) -> Iterator[None]:
