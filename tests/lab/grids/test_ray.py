@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from grid_runs import processes_of, wait_for, write_grid, written
-from losspool.lab.grids.ray import RayExecutor, _missing, _run_if_shared
+from losspool.lab.grids.ray import RayExecutor, _run_if_shared
 from losspool.lab.grids.tasks import Options, Outcome, Task
 from losspool.segmentation.base.errors import UserError
 from ray_cluster import NOT_NICE
@@ -23,9 +23,13 @@ class FakeRay:
 
     exceptions = SimpleNamespace(RayError=RuntimeError)
     cloudpickle = SimpleNamespace(register_pickle_by_value=lambda module: None)
+    util = SimpleNamespace(
+        scheduling_strategies=SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
+    )
 
     def __init__(self):
         self.resources, self.submitted, self.running, self.done = {"CPU": 8, "GPU": 2}, {}, [], []
+        self.names = ["here"]
 
     def init(self, **_):
         pass
@@ -37,13 +41,16 @@ class FakeRay:
         return self.resources
 
     def nodes(self):
-        return [{"Alive": True, "NodeID": "here", "Resources": self.resources}]
+        about = {"Alive": True, "Resources": self.resources}
+        return [{**about, "NodeID": name, "NodeManagerHostname": name} for name in self.names]
 
     def get_runtime_context(self):
         return SimpleNamespace(get_node_id=lambda: "here")
 
     def remote(self, function):
         def submit(task, marker, options):
+            if "scheduling_strategy" in options:  # a question to one machine
+                return function(task, marker)
             self.submitted[task.name] = options
             self.running.append(task.name)
             return task.name
@@ -60,8 +67,8 @@ class FakeRay:
         found = [name for name in references if name in self.done][:num_returns]
         return found, [name for name in references if name not in found]
 
-    def get(self, name):
-        return Outcome(name, 0, "")
+    def get(self, reference, timeout=None):
+        return Outcome(reference, 0, "") if timeout is None else reference
 
 
 @pytest.fixture
@@ -113,12 +120,31 @@ def test_more_gpus_than_a_machine_has_are_refused(fake_ray, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_machine_without_losspool_is_found(monkeypatch, tmp_path):
+def test_a_machine_without_losspool_is_refused(fake_ray, monkeypatch, tmp_path):
     """The code that asks is sent to it, so that the question itself would not fail."""
-    assert _missing([tmp_path, tmp_path / "not there"]) == [tmp_path / "not there"]
+    fake_ray.names.append("far")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match="No module named 'losspool'"):
-        _missing([tmp_path])
+    with pytest.raises(
+        UserError, match=r"machine far of the cluster cannot run losspool \(No module named 'losspool'\)"
+    ):
+        RayExecutor(Options()).start(tasks(tmp_path, "a"))
+
+
+def test_a_machine_that_does_not_see_the_working_directory_is_refused(fake_ray, tmp_path):
+    fake_ray.names.append("far")
+    (task,) = [replace(task, folder=tmp_path / "project") for task in tasks(tmp_path, "a")]
+    with pytest.raises(UserError, match=f"^machine far .* not see the working directory {task.folder}: start from"):
+        RayExecutor(Options()).start([task])
+    assert _run_if_shared(task, tmp_path).message.startswith("its machine does not see the working directory")
+    (tmp_path / "project").mkdir()
+    RayExecutor(Options()).start([task])
+    assert fake_ray.running == ["a"]
+
+
+def test_a_machine_that_does_not_see_the_output_folder_fails_its_runs(tmp_path):
+    (task,) = tasks(tmp_path, "a")
+    message = _run_if_shared(task, tmp_path / "logs" / ".shared").message
+    assert message == f"its machine does not see {tmp_path / 'logs'}: name a folder with --out that all machines share"
 
 
 def test_a_training_saves_its_state_after_ray_has_killed_its_own_processes(monkeypatch, tmp_path):

@@ -60,7 +60,7 @@ class RayExecutor:
         self._check_resources(max(task.threads for task in tasks))
         self._marker = tasks[0].stop.with_name(f".shared-{secrets.token_hex(8)}")
         self._marker.touch()
-        self._check_folders([self._marker, tasks[0].folder])
+        self._check_machines(tasks[0], self._marker)
         self._waiting.extend(tasks)
         self._submit()
 
@@ -90,23 +90,22 @@ class RayExecutor:
                 f"--gpus-per-run {self._gpus}: no machine with {threads} or more CPUs has more than {gpus:g} GPUs"
             )
 
-    def _check_folders(self, paths: Sequence[Path]) -> None:
+    def _check_machines(self, task: Task, marker: Path) -> None:
         """A machine without the shared folders would train for itself, and its results would be lost."""
         here = self._ray.get_runtime_context().get_node_id()
-        ask = self._ray.remote(_missing)
+        ask = self._ray.remote(_problem)
         for node in self._nodes():
             if node["NodeID"] == here or not node["Resources"].get("CPU"):
                 continue
             there = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             name = node["NodeManagerHostname"]
             try:
-                answer = ask.options(num_cpus=0, scheduling_strategy=there).remote(paths)
-                missing = self._ray.get(answer, timeout=_PATIENCE)
+                answer = ask.options(num_cpus=0, scheduling_strategy=there).remote(task, marker)
+                problem = self._ray.get(answer, timeout=_PATIENCE)
             except self._ray.exceptions.RayError as error:
-                reason = plain(str(error).strip().splitlines()[-1])
-                raise UserError(f"machine {name} of the cluster cannot run losspool ({reason})") from None
-            if missing:
-                raise UserError(f"machine {name} of the cluster {_not_shared(missing[0].parent)}")
+                problem = f"cannot run losspool ({plain(str(error).strip().splitlines()[-1])})"
+            if problem:
+                raise UserError(f"machine {name} of the cluster {problem}")
 
     def ended(self, timeout: float) -> Iterable[Outcome]:
         done, _ = self._ray.wait(list(self._pending), num_returns=1, timeout=timeout) if self._pending else ([], None)
@@ -131,19 +130,19 @@ class RayExecutor:
                 self._marker.unlink()
 
 
-def _missing(paths: Sequence[Path]) -> list[Path]:
-    """What a machine does not see. It must have losspool, which this function does not need: its code is sent."""
+def _problem(task: Task, marker: Path) -> str:
+    """What a machine lacks for the task; empty if nothing. This function is sent to it, and does not need losspool."""
     if importlib.util.find_spec("losspool") is None:
-        raise ModuleNotFoundError("No module named 'losspool'")
-    return [path for path in paths if not path.exists()]
-
-
-def _not_shared(folder: Path) -> str:
-    return f"does not see {folder}: name a folder with --out that all machines share, and start from one"
+        return "cannot run losspool (No module named 'losspool')"
+    if not marker.exists():
+        return f"does not see {marker.parent}: name a folder with --out that all machines share"
+    if not task.folder.exists():
+        return f"does not see the working directory {task.folder}: start from a folder that all machines share"
+    return ""
 
 
 def _run_if_shared(task: Task, marker: Path) -> Outcome:
     """Run the task; a machine that joined the cluster later may not see the folders."""
-    if not marker.exists():
-        return Outcome(task.name, -1, f"its machine {_not_shared(marker.parent)}")
+    if problem := _problem(task, marker):
+        return Outcome(task.name, -1, f"its machine {problem}")
     return run_task(task, launcher=_LAUNCHER)
