@@ -11,7 +11,8 @@ import torch
 from losspool.segmentation.base import UserError
 from losspool.segmentation.config import TrainConfig, load_config
 from losspool.segmentation.losses import Criterion, LossConfig
-from losspool.segmentation.runs import checkpoint_path
+from losspool.segmentation.models import synchronised
+from losspool.segmentation.runs.checkpoints import checkpoint_path, read_checkpoint, write_checkpoint
 from losspool.segmentation.training import Trainer
 from losspool.segmentation.training.loader import stack
 from losspool.segmentation.training.micro_batches import MicroBatches
@@ -178,16 +179,34 @@ def test_a_run_that_began_without_it_goes_on_with_it(tmp_path):
     assert_equal(checkpoint(tmp_path / "run", 12)["model"], truth)
 
 
-def test_a_change_that_batch_norm_learns_from_is_reported(tmp_path, capsys):
-    recipe = write_recipe(tmp_path, keep_steps=[5])
-    settings = ("model.name=tiny_model.build_normed", "model.batch_norm=train", "train.global_batch=4")
-    train(recipe, tmp_path / "run", *settings)
-    for step in (6, 10, 12):
-        checkpoint_path(tmp_path / "run" / "checkpoints", step).unlink(missing_ok=True)
-    train(recipe, tmp_path / "run", *settings, "train.batch=4", resume=True)
-    assert (
-        "BatchNorm now learns from 4 crops at a time instead of 2; the weights will differ" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("mode", "processes", "batch", "change"),
+    [
+        ("train", 1, 2, None),
+        ("train", 1, 4, "4 crops at a time in 1 process instead of 2 crops at a time in 1 process"),
+        ("train", 2, 2, "2 crops at a time in 1 process instead of 2 crops at a time in 2 processes"),
+        ("frozen", 2, 2, None),
+        ("sync", 2, 2, "2 crops at a time instead of 4 crops at a time"),
+        ("sync", 2, 4, None),
+    ],
+)
+def test_a_change_that_batch_norm_learns_from_is_reported(
+    mode, processes, batch, change, tmp_path, monkeypatch, capsys
+):
+    """The run had ``train.batch=2``, and goes on in one process."""
+    monkeypatch.setattr(
+        "losspool.segmentation.training.setup.synchronised", lambda model, _: synchronised(model, torch.device("cuda"))
     )
+    recipe = write_recipe(tmp_path, steps=5, validate_every=5)
+    settings = ("model.name=tiny_model.build_normed", f"model.batch_norm={mode}", "train.global_batch=4")
+    train(recipe, tmp_path / "run", *settings)
+    folder = tmp_path / "run" / "checkpoints"
+    write_checkpoint(folder, 5, {**read_checkpoint(checkpoint_path(folder, 5)), "processes": processes})
+    capsys.readouterr()
+    Trainer(load_config(recipe, (*settings, f"train.batch={batch}", "train.steps=6")), tmp_path / "run", resume=True)
+    said = [line for line in capsys.readouterr().err.splitlines() if "BatchNorm" in line]
+    outcome = "the weights will differ from those of an uninterrupted run"
+    assert said == ([] if change is None else [f"warning: BatchNorm now learns from {change}; {outcome}"])
 
 
 def test_before_the_first_checkpoint_the_batch_stays(tmp_path):

@@ -1,6 +1,6 @@
 """Networks on ResNet and MobileNetV2 backbones, pretrained weights, and networks of other packages."""
 
-from losspool.segmentation.models.batch_norm import BatchNormMode
+from losspool.segmentation.models.batch_norm import BATCH_NORMS, BatchNormMode
 from losspool.segmentation.models.network import ALIGN_CORNERS, covered, enlarge
 from losspool.segmentation.models.packages import PACKAGES, TrainingOutput
 from losspool.segmentation.models.preprocessing import Preprocessing
@@ -11,6 +11,7 @@ from losspool.segmentation.models.unet import BUILD as UNET
 
 __all__ = [
     "ALIGN_CORNERS",
+    "BATCH_NORMS",
     "MODELS",
     "PACKAGES",
     "UNET",

@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from torch import nn
-
-from losspool.segmentation.base import parse_yaml, say
+from losspool.segmentation.base import counted, parse_yaml, say
 from losspool.segmentation.config import Config, TrainConfig, dump_config
+from losspool.segmentation.models import BATCH_NORMS
 from losspool.segmentation.runs import checkpoint_errors
 from losspool.segmentation.training.micro_batches import MicroBatches
 from losspool.segmentation.training.optimization import rate_factor
@@ -103,7 +102,15 @@ def checkpoint_content(setup: Setup, state: State, window: StepStats) -> dict[st
 
 def _learns_norms(setup: Setup) -> bool:
     layers = setup.model.module.modules()
-    return not setup.model.spec.frozen_bn and any(isinstance(layer, nn.BatchNorm2d) for layer in layers)
+    return not setup.model.spec.frozen_bn and any(isinstance(layer, BATCH_NORMS) for layer in layers)
+
+
+def _norm_crops(split: MicroBatches, *, sync: bool) -> str:
+    """Which crops BatchNorm takes its statistics over. The i-th of a step goes to rank i mod k, so that another number
+    of processes puts other crops together; synchronised, these are consecutive ones."""
+    if sync:
+        return f"{counted(split.size * split.processes, 'crop')} at a time"
+    return f"{counted(split.size, 'crop')} at a time in {counted(split.processes, 'process', 'processes')}"
 
 
 def restored(setup: Setup, stored: dict[str, Any] | None) -> tuple[State, StepStats]:
@@ -126,9 +133,10 @@ def restored(setup: Setup, stored: dict[str, Any] | None) -> tuple[State, StepSt
         before = replace(config.train, **kept, global_batch=known.get("global_batch"))
         split = MicroBatches.of(before, int(stored["processes"]))
     setup.split.check_kept(split, config.train, setup.criterion.scope, setup.folder.path)
-    if main and split.size != setup.split.size and _learns_norms(setup):
-        sizes = f"{setup.split.size} crops at a time instead of {split.size}"
-        say(f"warning: BatchNorm now learns from {sizes}; the weights will differ from those of an uninterrupted run")
+    crops, crops_before = (_norm_crops(each, sync=config.model.batch_norm == "sync") for each in (setup.split, split))
+    if main and crops != crops_before and _learns_norms(setup):
+        change = f"{crops} instead of {crops_before}"
+        say(f"warning: BatchNorm now learns from {change}; the weights will differ from those of an uninterrupted run")
     if split.processes != setup.split.processes:
         state.regrouped = [*(state.regrouped or []), [state.step, split.processes, setup.split.processes]]
     if main:
