@@ -147,10 +147,23 @@ def test_a_batch_that_cannot_be_divided_is_refused(settings, processes, sentence
             "global",
             ({}, 2),
             ({"global_batch": 8}, 1),
-            "run: its loss pooled 8 crops at a time so far; with 1 processes and",
+            "run: its loss pooled 8 crops at a time so far; with 1 process and train.batch = 4 it would pool 4; set "
+            "train.batch=8$",
+        ),
+        (
+            "global",
+            ({"batch": 2, "global_batch": 12}, 2),
+            ({"batch": 2, "global_batch": 12}, 3),
+            "so far; with 3 processes .* it would pool 6; resume it with 2 processes and train.batch=2$",
         ),
         ("global", ({}, 2), ({"global_batch": 8, "batch": 8}, 1), None),
-        ("batch", ({}, 2), ({"global_batch": 8}, 1), "with 1 processes these would be other crops than with 2; resume"),
+        (
+            "batch",
+            ({}, 2),
+            ({"global_batch": 8}, 1),
+            "with 1 process these would be other crops than with 2; resume it with 2 processes$",
+        ),
+        ("image", ({}, 1), ({}, 2), "started with 1 process, got 2;"),
         ("batch", ({"batch": 1}, 2), ({"global_batch": 2, "batch": 1}, 1), None),
     ],
 )

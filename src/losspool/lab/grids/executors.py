@@ -49,9 +49,8 @@ def find_executor(name: str, options: Options) -> ExecutorKind:
         if value is not None and field not in kind.takes:
             takers = [other for other, each in EXECUTORS.items() if field in each.takes]
             raise UserError(f"{_flag(field)} {value} is for --executor {_either(takers)}")
-    for field in kind.needs:
-        if getattr(options, field) is None:
-            raise UserError(f"--executor {name} needs {' and '.join(map(_flag, kind.needs))}")
+    if missing := [_flag(field) for field in kind.needs if getattr(options, field) is None]:
+        raise UserError(f"--executor {name} needs {' and '.join(missing)}")
     return kind
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch.distributed import ProcessGroup
 
-from losspool.segmentation.base import UserError
+from losspool.segmentation.base import UserError, counted
 from losspool.segmentation.config import TrainConfig
 
 
@@ -54,21 +54,29 @@ class MicroBatches(NamedTuple):
         """Raise ``UserError`` if a run that was split as ``before`` cannot go on like this."""
         if train.global_batch is None and before.processes != self.processes:
             raise UserError(
-                f"{run}: the run was started with {before.processes} processes, got {self.processes}; resume it with "
-                f"the same number, or with train.global_batch={before.crops} and any number that divides it"
+                f"{run}: the run was started with {_processes(before)}, got {self.processes}; resume it with the same "
+                f"number, or with train.global_batch={before.crops} and any number that divides it"
             )
         if before.crops != self.crops:
             raise UserError(f"{run}: its steps have {before.crops} crops, train.global_batch says {self.crops}")
         if scope == "batch" and self.size > 1 and before.processes != self.processes:
             raise UserError(
-                f"{run}: its loss pools the crops of a process's micro-batch, and with {self.processes} processes "
-                f"these would be other crops than with {before.processes}; resume it with {before.processes}"
+                f"{run}: its loss pools the crops of a process's micro-batch, and with {_processes(self)} these would "
+                f"be other crops than with {before.processes}; resume it with {_processes(before)}"
             )
         if before.pooled(scope) != self.pooled(scope):
             raise UserError(
-                f"{run}: its loss pooled {before.pooled(scope)} crops at a time so far; with {self.processes} "
-                f"processes and train.batch = {train.batch} it would pool {self.pooled(scope)}; choose other values"
+                f"{run}: its loss pooled {counted(before.pooled(scope), 'crop')} at a time so far; with "
+                f"{_processes(self)} and train.batch = {train.batch} it would pool {self.pooled(scope)}; "
+                f"{self._remedy(before, scope)}"
             )
+
+    def _remedy(self, before: MicroBatches, scope: str) -> str:
+        """What pools as many crops as before."""
+        size, rest = divmod(before.pooled(scope), self.processes if scope == "global" else 1)
+        if rest or (self.size * self.number) % size:
+            return f"resume it with {_processes(before)} and train.batch={before.size}"
+        return f"set train.batch={size}"
 
     def pooled(self, scope: str) -> int:
         """Crops that share a pool."""
@@ -89,3 +97,7 @@ class MicroBatches(NamedTuple):
             torch.distributed.all_reduce(totals, group=hosts)
             images, parts = totals.tolist()
         return [each * parts / images if images else 1.0 for each in valid]
+
+
+def _processes(split: MicroBatches) -> str:
+    return counted(split.processes, "process", "processes")
