@@ -3,7 +3,9 @@
 ``tests/scripts/slurm_faults.py`` does the same on a real Slurm.
 """
 
+import errno
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -58,6 +60,7 @@ def test_the_grid_is_one_array_job_and_the_dry_run_prints_its_file(fake_slurm):
     flags = dict(re.findall(r"^#SBATCH --([a-z-]+)=?(.*)$", text, flags=re.MULTILINE))
     expected = {"array": "0-2%2", "partition": "gpu", "time": "2160", "cpus-per-task": "3", "gpus-per-node": "2"}
     assert {**flags, **expected, "requeue": "", "signal": "USR2@90"} == flags
+    assert "wckey" not in flags  # submitit's own, which a cluster may refuse
     assert "--cpus-per-task=3 " in text.splitlines()[-2 if text.endswith("\n\n") else -1]
 
 
@@ -104,6 +107,30 @@ def test_a_job_that_left_the_queue_without_a_result_has_failed(fake_slurm, monke
     assert list(slurm.ended(0)) == []
 
 
+def test_a_result_that_cannot_be_read_is_read_again(fake_slurm, monkeypatch):
+    """A shared disk may fail for a moment: the grid goes on. If it stays so after the job's end, the run has failed."""
+    slurm = SlurmExecutor(OPTIONS)
+    slurm.start([task(fake_slurm, "a"), task(fake_slurm, "b")])
+    (fake_slurm / "queue").write_text("7_0\n7_1\n")
+    paths = {name: job.paths.result_pickle for name, job in slurm._jobs.items()}
+    for path in paths.values():
+        path.write_bytes(b"\x80\x05half of a pickle")
+    assert list(slurm.ended(0)) == []
+    with monkeypatch.context() as patch:
+        patch.setattr("submitit.core.utils.pickle_load", fail_to_read)
+        assert list(slurm.ended(0)) == []
+    paths["a"].write_bytes(pickle.dumps(("success", Outcome("a", 0, ""))))
+    assert list(slurm.ended(0)) == [Outcome("a", 0, "")]
+    (fake_slurm / "queue").write_text("")
+    monkeypatch.setattr("losspool.lab.grids.slurm._LOST_AFTER", 0.0)
+    (outcome,) = slurm.ended(0)
+    assert outcome.message.startswith("Slurm ended job 7_1 without a result")
+
+
+def fail_to_read(path):
+    raise OSError(errno.ESTALE, "Stale file handle")
+
+
 def test_when_stopped_waiting_jobs_are_cancelled_and_running_ones_save(fake_slurm, monkeypatch):
     slurm = SlurmExecutor(OPTIONS)
     slurm.start([task(fake_slurm, "a"), task(fake_slurm, "b")])
@@ -118,6 +145,19 @@ def test_what_sbatch_refuses_is_one_sentence(fake_slurm):
     (fake_slurm / "bin" / "sbatch").write_text("#!/bin/sh\necho sbatch: error: no such partition >&2\nexit 1\n")
     with pytest.raises(UserError, match=r"sbatch refused the grid \(sbatch: error: no such partition\)"):
         SlurmExecutor(OPTIONS).start([task(fake_slurm)])
+    (fake_slurm / "bin" / "sbatch").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(UserError, match=r"sbatch refused the grid \(no message\)"):
+        SlurmExecutor(OPTIONS).start([task(fake_slurm)])
+
+
+@pytest.mark.parametrize("name", ["100%", "%j"])
+def test_a_folder_that_sbatch_would_rename_is_refused(name, fake_slurm):
+    out = fake_slurm / name
+    sentence = re.escape(f"--out {out}: --executor slurm needs a path without %, which sbatch would replace")
+    with pytest.raises(UserError, match=sentence):
+        SlurmExecutor(OPTIONS).start([task(out)])
+    with pytest.raises(UserError, match=sentence):
+        sbatch_file(OPTIONS, 1, out / "logs")
 
 
 def without_sbatch(folder):
@@ -165,7 +205,7 @@ def test_a_stopped_task_has_no_result_before_slurm_ends_it(code, tmp_path, monke
 
     def run(task, stopping):
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stopping.wait(10)
+        assert until(stopping, 10)
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR2)).start()
         return Outcome(task.name, code, "")
 

@@ -56,7 +56,7 @@ class SlurmExecutor:
             jobs = executor.submit_array([ArrayTask(task) for task in tasks])
         except RuntimeError as error:  # of submitit: what sbatch said
             _remove(folder, _files(folder) - before)
-            *_, reason = str(error).strip().splitlines() or ["without a word"]
+            *_, reason = str(error).strip().splitlines() or ["no message"]
             raise UserError(f"sbatch refused the grid ({plain(reason)})") from None
         self._jobs = {task.name: job for task, job in zip(tasks, jobs, strict=True)}
         say(_submission(jobs, self._options.jobs, folder))
@@ -78,8 +78,8 @@ class SlurmExecutor:
     def _outcomes(self) -> list[Outcome]:
         lost, found = self._lost(), []
         for name, job in list(self._jobs.items()):
-            if job.paths.result_pickle.exists():
-                found.append(_outcome(name, job))
+            if outcome := _outcome(name, job):
+                found.append(outcome)
             elif name in lost:
                 message = f"Slurm ended job {job.job_id} without a result; its output is {job.paths.stdout}"
                 found.append(Outcome(name, -1, message))
@@ -132,26 +132,30 @@ class ArrayTask:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self._started, self._stopping = False, threading.Event()
+        # Not an Event, whose lock a handler would wait for if it interrupted another one that holds it.
+        self._started, self._stopping = False, False
         self._outcome: Outcome | None = None
 
     def __reduce__(self) -> tuple[type[ArrayTask], tuple[Task]]:
         return ArrayTask, (self.task,)
 
     def __call__(self) -> Outcome:
-        signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
+        signal.signal(signal.SIGTERM, self._stop)
         # In a thread, because the main thread handles the signals.
         threading.Thread(target=self._run, daemon=True).start()
         self._started = True
         outcome = self._wait()
-        while outcome.code and self._stopping.is_set():
+        while outcome.code and self._stopping:
             time.sleep(_POLL)  # for Slurm to end or requeue the job: a result would be the end of the run
         return outcome
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
 
     def _run(self) -> None:
         # The training inherits the mask. Slurm signals every process of a job, and these would end it without saving.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})
-        self._outcome = run_task(self.task, stopping=self._stopping)
+        self._outcome = run_task(self.task, stopping=lambda: self._stopping)
 
     def _wait(self) -> Outcome:
         while self._outcome is None:  # without a lock, because a signal handler waits as well
@@ -160,7 +164,7 @@ class ArrayTask:
 
     def checkpoint(self) -> Any:
         """Called by submitit in its signal handler: end the training with a checkpoint, and run it again later."""
-        self._stopping.set()
+        self._stop()
         if self._started:
             self._wait()
         from submitit.helpers import DelayedSubmission
@@ -189,7 +193,7 @@ def sbatch_file(options: Options, count: int, logs: Path) -> str:
 def _parameters(options: Options, count: int) -> dict[str, Any]:
     """Of submitit's SlurmExecutor."""
     minutes = _minutes(options.time)
-    parameters = {
+    return {
         "job_name": "losspool",
         "time": minutes,
         "partition": options.partition,
@@ -201,8 +205,8 @@ def _parameters(options: Options, count: int) -> dict[str, Any]:
         # Since Slurm 22.05, srun does not take the number of CPUs from sbatch.
         "srun_args": [f"--cpus-per-task={options.threads}"],
         "additional_parameters": {"requeue": True},
+        "wckey": None,  # submitit's own is "submitit", which a cluster with a list of keys refuses
     }
-    return {key: value for key, value in parameters.items() if value is not None}
 
 
 def _minutes(text: str | None) -> int:
@@ -241,16 +245,21 @@ def _remove(folder: Path, files: Iterable[Path]) -> None:
         folder.rmdir()
 
 
-def _outcome(name: str, job: Any) -> Outcome:
+def _outcome(name: str, job: Any) -> Outcome | None:
+    """None if there is no result, or none that can be read: a shared disk may fail for a moment."""
     try:
-        outcome: Outcome = job.result()
+        outcome: Outcome | None = job.result() if job.paths.result_pickle.exists() else None
     except RuntimeError:  # of submitit, with the job's traceback
         return Outcome(name, -1, f"job {job.job_id} failed; its output is {job.paths.stdout}")
+    except Exception:  # any: a file that is not whole can make pickle raise anything
+        return None
     return outcome
 
 
 def _folder(logs: Path) -> Path:
     """What submitit writes: the sbatch file, each job's output and result."""
+    if "%" in str(logs):
+        raise UserError(f"--out {logs.parent}: --executor slurm needs a path without %, which sbatch would replace")
     return logs / "slurm"
 
 

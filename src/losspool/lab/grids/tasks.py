@@ -5,19 +5,18 @@ Clusters run it in processes that hold no more than this file: it imports nothin
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-_POLL = 0.1
-"""Seconds between two polls of a process."""
+_POLL = 1.0
+"""Seconds between two looks for the stop file, which is on a shared disk if there are several machines."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +69,14 @@ class Executor(Protocol):
 
 
 def run_task(
-    task: Task, gpu: int | None = None, stopping: threading.Event | None = None, launcher: Sequence[str] = ()
+    task: Task, gpu: int | None = None, stopping: Callable[[], bool] = lambda: False, launcher: Sequence[str] = ()
 ) -> Outcome:
-    """Run the commands until all are done, one fails, the stop file appears or ``stopping`` is set.
+    """Run the commands until all are done, one fails, the stop file appears or ``stopping()`` is true.
 
-    ``launcher``: a program and its arguments that starts the command given after them, and ends as the command does.
+    ``launcher``: a program with its arguments that starts the command given after them, and exits with its code.
     """
     try:
-        return _run(task, gpu, lambda: task.stop.exists() or (stopping is not None and stopping.is_set()), launcher)
+        return _run(task, gpu, lambda: stopping() or task.stop.exists(), launcher)
     except Exception as error:  # any: the runner waits for an outcome
         return Outcome(task.name, -1, f"cannot be started ({error})")
 
@@ -114,7 +113,8 @@ def _wait(process: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> int:
     """Wait for the process to end. When stopped, it saves its state first."""
     try:
         while process.poll() is None and not stopped():
-            time.sleep(_POLL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_POLL)
     finally:
         if process.stdin:
             process.stdin.close()  # asks losspool.cli.job to stop, behind a launcher too
