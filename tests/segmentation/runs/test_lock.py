@@ -5,11 +5,13 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 
 import pytest
 
+from losspool.lab.grids.tasks import Task, run_task
 from losspool.segmentation.base.errors import UserError
 from losspool.segmentation.config.recipes import load_config
 from losspool.segmentation.runs import RunLock, lock
@@ -30,6 +32,24 @@ def test_two_trainings_in_one_folder(tmp_path, monkeypatch):
     train(recipe, folder.path)  # the folder is free again
     with RunLock(folder.path).claim(), pytest.raises(UserError, match="run: another process is training in it"):
         train(recipe, folder.path, resume=True)
+
+
+def test_a_training_of_a_grid_waits_longer_for_a_lock(tmp_path, monkeypatch):
+    """As on NFS, which keeps the lock of a machine that lost power for a while."""
+    monkeypatch.setattr(lock, "PATIENCE", 0.1)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    (tmp_path / "python").write_text(f"#!/bin/sh\necho ${lock.PATIENCE_VARIABLE}\n")  # in a training's place
+    (tmp_path / "python").chmod(0o755)
+    log = tmp_path / "run.log"
+    assert run_task(Task("run", (("train",),), log, tmp_path, tmp_path / ".stop", threads=1)).code == 0
+    patience = log.read_text().splitlines()[-1]
+    assert float(patience) > 90  # the lease of an NFS server
+    held = RunLock(tmp_path / "run").claim()
+    with pytest.raises(UserError, match="another process is training in it"):
+        RunLock(tmp_path / "run").claim()
+    monkeypatch.setenv(lock.PATIENCE_VARIABLE, patience)
+    threading.Timer(0.5, held.release).start()
+    RunLock(tmp_path / "run").claim().release()
 
 
 def test_who_waits_resumes_from_what_was_saved_meanwhile(tmp_path):

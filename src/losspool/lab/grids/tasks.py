@@ -17,6 +17,9 @@ from typing import Protocol
 
 _POLL = 1.0
 """Seconds between two looks for the stop file, which is on a shared disk if there are several machines."""
+_LOCK_PATIENCE = 120
+"""Seconds that a training waits for the lock on its folder. NFS keeps the lock of a machine that lost power until its
+lease expires: 90 seconds, unless the server is set up otherwise."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def run_task(
 
 
 def _run(task: Task, gpu: int | None, stopped: Callable[[], bool], launcher: Sequence[str]) -> Outcome:
-    environment = {**os.environ, "OMP_NUM_THREADS": str(task.threads)}
+    environment = {"LOSSPOOL_LOCK_PATIENCE": str(_LOCK_PATIENCE), **os.environ, "OMP_NUM_THREADS": str(task.threads)}
     if gpu is not None:
         given = os.environ.get("CUDA_VISIBLE_DEVICES")  # on a shared machine, the GPUs that the user has
         environment["CUDA_VISIBLE_DEVICES"] = given.split(",")[gpu].strip() if given else str(gpu)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -11,7 +12,8 @@ from losspool.segmentation.base import UserError
 
 LOCK = ".lock"
 PATIENCE = 15.0
-"""Seconds to wait for the lock: its holder may be saving its state after a signal."""
+"""Seconds to wait for the lock: its holder may be saving its state after a signal. The variable below overrides it."""
+PATIENCE_VARIABLE = "LOSSPOOL_LOCK_PATIENCE"
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 """Errors of file systems without locks. On these, a run trains without a lock."""
@@ -29,7 +31,7 @@ class RunLock:
         """Take the lock, or raise ``UserError`` if another process holds it. Creates the folder if necessary."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire(timeout=PATIENCE)
+            self._lock.acquire(timeout=float(os.environ.get(PATIENCE_VARIABLE, PATIENCE)))
         except Timeout:
             raise UserError(f"{self._folder}: another process is training in it") from None
         except OSError as error:
