@@ -1,5 +1,6 @@
 """Two hosts on one machine: network namespaces joined by a cable that can be cut, each with a disk of its own."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -51,21 +52,22 @@ class TwoHosts:
         self._hosts.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
 
     def __enter__(self) -> "TwoHosts":
-        for name in self.names:
-            _ip("netns", "add", name)
-        _ip(
-            "-n", self.names[0], "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", self.names[1]
-        )
-        for host, name in enumerate(self.names):
-            _ip("-n", name, "addr", "add", f"{self.address(host)}/24", "dev", "cable")
-            _ip("-n", name, "link", "set", "lo", "up")
-            _ip("-n", name, "link", "set", "cable", "up")
+        with contextlib.ExitStack() as undo:  # also what a failure here leaves half done
+            for name in self.names:
+                _ip("netns", "add", name)
+                undo.callback(_ip, "netns", "del", name)
+            words = ("link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", self.names[1])
+            _ip("-n", self.names[0], *words)
+            for host, name in enumerate(self.names):
+                _ip("-n", name, "addr", "add", f"{self.address(host)}/24", "dev", "cable")
+                _ip("-n", name, "link", "set", "lo", "up")
+                _ip("-n", name, "link", "set", "cable", "up")
+            self._undo = undo.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.processes.__exit__()
-        for name in self.names:
-            _ip("netns", "del", name)
+        with self._undo:
+            self.processes.__exit__()
 
     @staticmethod
     def address(host: int) -> str:
