@@ -53,7 +53,8 @@ def blocks(path: Path) -> list[str]:
 
 
 def lines(text: str) -> list[str]:
-    return [line.strip() for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+    found = (line.strip() for line in text.replace("\\\n", " ").splitlines())
+    return [line for line in found if line and not line.startswith("#")]
 
 
 def inline(path: Path) -> list[str]:
@@ -68,6 +69,8 @@ def check(words: list[str]) -> None:
         words = words[1:]
     program, *rest = words
     program = Path(program).name
+    if program == "srun":
+        program, *rest = rest
     if program == "torchrun":
         program, rest = "python", rest[rest.index("-m") :]
     if program in ("python", "python3"):
