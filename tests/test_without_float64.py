@@ -145,9 +145,9 @@ def test_significand_and_exponent_of_every_kind_of_number():
         assert torch.equal(found, expected)
 
 
-def test_the_plain_mean_of_many_nearly_equal_losses(without):
+def test_the_plain_mean_of_many_equal_losses(without):
     """Their running sum, in float32, comes close to the room."""
-    losses = 1 + 1e-6 * torch.rand(1, 600_000, generator=torch.Generator().manual_seed(0))
+    losses = torch.full((1, 600_000), 0.7)
     assert max_pool(losses, p=torch.inf, m="1px").item() == pytest.approx(losses.double().mean().item(), rel=1e-6)
 
 
