@@ -25,7 +25,12 @@ import torch
 ROOT = Path(__file__).parents[2]
 SOLVER = "src/losspool/solver"
 FILES = ("optimum.py", "newton.py", "bracketed.py", "sorting.py", "counting.py", "survey.py", "powers.py")
-TESTS = ("tests/test_kill.py", "tests/test_search.py", "tests/test_exactness.py::test_losses_a_few_ulps_apart")
+TESTS = (
+    "tests/test_kill.py",
+    "tests/test_search.py",
+    "tests/test_exactness.py::test_losses_a_few_ulps_apart",
+    "tests/test_without_float64.py::test_significand_and_exponent_of_every_kind_of_number",
+)
 
 # Mutants by hand: what somebody might really get wrong.
 NAMED = [
