@@ -22,7 +22,7 @@ from losspool.segmentation.base.sections import (
     validate,
 )
 from losspool.segmentation.base.threads import in_threads
-from losspool.segmentation.base.yaml_file import parse_yaml, read_yaml, yaml_line
+from losspool.segmentation.base.yaml_file import parse_yaml, read_yaml, yaml_line, yaml_text
 
 __all__ = [
     "EXPONENT",
@@ -70,4 +70,5 @@ __all__ = [
     "write_json",
     "writing",
     "yaml_line",
+    "yaml_text",
 ]

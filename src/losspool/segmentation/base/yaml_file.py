@@ -15,6 +15,10 @@ _MOST_VALUES = 20_000
 _DEEPEST = 20
 _LONGEST_NUMBER = 200  # a longer one may overflow a float, or take quadratic time to print
 
+# Four times as fast with libyaml, which PyYAML's wheels contain.
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
@@ -39,6 +43,7 @@ def read_yaml(path: Path, what: str) -> Any:
 def parse_yaml(text: str) -> Any:
     """Parse YAML text. Raises ValueError with a one-line message unless it is plain YAML within the limits."""
     try:
+        _limit_depth(text)
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
@@ -54,6 +59,11 @@ def parse_yaml(text: str) -> Any:
         raise ValueError("a value does not match its tag") from None
 
 
+def yaml_text(content: dict[str, Any]) -> str:
+    """A mapping as YAML, in the order of its keys."""
+    return str(yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
+
+
 def yaml_line(value: Any) -> str:
     """A value as YAML, on one line."""
     plain = list(value) if isinstance(value, tuple) else value
@@ -61,18 +71,13 @@ def yaml_line(value: Any) -> str:
     return str(text).removesuffix("...\n").strip()
 
 
-class _Loader(yaml.SafeLoader):
-    """Limits the depth of nesting while it parses, so that no input can overflow the stack."""
-
-    _level = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        self._level += 1
-        if self._level > _DEEPEST + 1:
+def _limit_depth(text: str) -> None:
+    """No input may overflow the stack: nodes are composed by recursion, events are not."""
+    level = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if level > _DEEPEST:
             raise ValueError(f"more than {_DEEPEST} levels")
-        node = super().compose_node(parent, index)
-        self._level -= 1
-        return node
 
 
 def _size_and_depth(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:

@@ -8,9 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import yaml
-
-from losspool.segmentation.base import Library, UserError, parse_yaml, read_yaml, say, validate
+from losspool.segmentation.base import Library, UserError, parse_yaml, read_yaml, say, validate, yaml_text
 from losspool.segmentation.config.old_keys import overrides_with_new_keys, with_new_keys
 from losspool.segmentation.config.schema import Config, Recipe, method_settings
 from losspool.segmentation.models import MODELS
@@ -62,7 +60,7 @@ def _drop_foreign_weights(recipe: Recipe, values: dict[str, Any], chosen: set[st
 
 def dump_config(config: Config) -> str:
     """YAML that :func:`load_config` reads back to the same config."""
-    return yaml.safe_dump({"resolved": True, **asdict(config)}, sort_keys=False, allow_unicode=True)
+    return yaml_text({"resolved": True, **asdict(config)})
 
 
 def flat(section: Any, prefix: str = "") -> dict[str, Any]:
