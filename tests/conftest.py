@@ -1,5 +1,6 @@
 """The command line, as a test meets it: in this process, and in processes of its own."""
 
+import functools
 import gc
 import os
 import signal
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer.main
 
 from losspool import cli
 from real_runs import Processes
@@ -64,6 +66,10 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+# Typer builds the whole tree of commands for every call, which takes longer than what most tests call.
+built_once = functools.cache(typer.main.get_command)
+
+
 @pytest.fixture
 def command(capsys, monkeypatch):
     """Exit code, standard output and standard error of the real entry point."""
@@ -71,6 +77,7 @@ def command(capsys, monkeypatch):
     def run(*arguments, columns=160):
         monkeypatch.setattr("sys.argv", ["losspool", *map(str, arguments)])
         monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr("typer.main.get_command", built_once)
         capsys.readouterr()
         with pytest.raises(SystemExit) as caught:
             cli.main()

@@ -1,6 +1,7 @@
 """Every command on a page exists: options parse, settings load, and scripts, make targets and extras are there."""
 
 import contextlib
+import functools
 import io
 import re
 import shlex
@@ -102,8 +103,9 @@ class UnusableError(Exception):
     """A command that losspool refuses."""
 
 
-def parsed(arguments: list[str]) -> tuple[str, dict[str, Any]]:
-    """The command's full name and its values, as the command line parses them, without running it."""
+@functools.cache
+def recording_command() -> tuple[Any, list[tuple[str, dict[str, Any]]]]:
+    """The command line, and the list to which each command adds its name and values instead of running."""
     command, found = typer.main.get_command(app), []
 
     def replace(name: str, command: Any) -> None:
@@ -113,6 +115,13 @@ def parsed(arguments: list[str]) -> tuple[str, dict[str, Any]]:
             command.callback = lambda **values: found.append((name, values))
 
     replace("losspool", command)
+    return command, found
+
+
+def parsed(arguments: list[str]) -> tuple[str, dict[str, Any]]:
+    """The command's full name and its values, as the command line parses them, without running it."""
+    command, found = recording_command()
+    found.clear()
     with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.redirect_stdout(io.StringIO()):
         try:
             command(arguments, prog_name="losspool")
