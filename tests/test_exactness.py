@@ -42,6 +42,14 @@ def assert_exact(losses, p, m, truth, name):
     assert_row(losses, float(solution.value.float()), weights, p, truth, (name, p, m))
 
 
+def assert_rows(names, rows, p, m, truths):
+    """All pools in one call: a row must not depend on the others."""
+    solution = solver.solve(rows, p=p, m=m, share=False)
+    values, weights = solution.value.float().tolist(), solver.weights(rows, solution, p)
+    for name, losses, value, found, truth in zip(names, rows, values, weights, truths, strict=True):
+        assert_row(losses, value, found, p, truth, (name, p, m))
+
+
 def assert_row(losses, value, weights, p, truth, where):
     allowed = max(tolerances.VALUE * truth.value, tolerances.one_ulp(truth.value))
     assert abs(value - truth.value) <= allowed, (*where, value, truth.value)
@@ -63,23 +71,18 @@ def truths():
 
 @pytest.mark.parametrize("n", problems.SIZES)
 def test_float32_losses_agree_with_the_reference(n, path, truths):
-    """All problems of one m are rows of one call: a row must not depend on the others."""
     for place, (names, rows, m) in enumerate(problems.stacked(n)):
         for p in problems.P_VALUES:
-            if n == 10_000 and path != "newton" and p not in (1.0, 1.001, 1.3, 1000.0):
+            if n == 10_000 and p not in (1.0, 1.001, 1.3, 1000.0):
                 continue  # a third of the values of p is a second's work already
-            solution = solver.solve(rows, p=p, m=m, share=False)
-            weights = solver.weights(rows, solution, p)
-            values, expected = solution.value.float().tolist(), truths(n, place, p)
-            for name, losses, value, found, truth in zip(names, rows, values, weights, expected, strict=True):
-                assert_row(losses, value, found, p, truth, (name, p, m))
+            assert_rows(names, rows, p, m, truths(n, place, p))
 
 
 @pytest.mark.parametrize("n", problems.SIZES)
 def test_float64_solutions_are_certified(n, path):
     """Both norms within their bounds, and the primal value equals the dual value g(λ*)."""
     for names, rows, m in problems.stacked(n):
-        for p in problems.P_VALUES if path == "newton" else (1.0, 1.01, 1.3, 10.0):
+        for p in (1.0, 1.3) if n == 10_000 else problems.P_VALUES if path == "newton" else (1.0, 1.01, 1.3, 10.0):
             for name, found in zip(names, violations(rows, p, m), strict=True):
                 assert max(found) <= tolerances.CERTIFICATE, (name, p, m)
 
@@ -106,7 +109,7 @@ def precise(losses, p, m):
 @pytest.mark.parametrize("n", [n for n in problems.SIZES if n <= 100])
 def test_solver_and_reference_agree_with_arbitrary_precision(n):
     for name, losses, m in problems.matrix(n):
-        for p in (1.001, 1.01, 1.1, 1.3, 1.7, 2.0, 3.0, 10.0, 1000.0) if n < 100 else (1.001, 1.3, 10.0):
+        for p in (1.001, 1.1, 1.3, 2.0, 10.0, 1000.0) if n < 100 else (1.001, 1.3):
             if m == n:
                 continue
             value, shares, tau = precise(losses, p, m)
@@ -154,13 +157,14 @@ def test_losses_a_few_ulps_apart(path):
     """A Newton step that rounds to just below α* saturates the ties at α* and leaves no room."""
     g = torch.Generator().manual_seed(0)
     for ties in (2, 5, 10, 30):
-        for _ in range(40 if path == "newton" else 3):
-            tie = torch.rand((), generator=g) * 3 + 0.1
-            ulps = int(torch.randint(1, 6, (), generator=g))
-            losses = torch.cat([tie.repeat(ties), (tie * (1 + ulps * 2.0**-23)).view(1), torch.tensor([1e-6])])
-            for p in (1.0, 1.001, 1.7, 3.0, 10.0):
-                for m in (ties, ties + 1):
-                    assert_exact(losses, p, float(m), reference.pool(losses, p=p, m=m), f"{ties} ties")
+        tie = torch.rand(40 if path == "newton" else 3, 1, generator=g) * 3 + 0.1
+        ulps = torch.randint(1, 6, tie.shape, generator=g)
+        above, far_below = tie * (1 + ulps * 2.0**-23), torch.full_like(tie, 1e-6)
+        rows = torch.cat([tie.expand(-1, ties), above, far_below], dim=1)
+        for p in (1.0, 1.001, 1.7, 3.0, 10.0):
+            for m in (ties, ties + 1):
+                truths = [reference.pool(losses, p=p, m=m) for losses in rows]
+                assert_rows([f"{ties} ties"] * len(rows), rows, p, float(m), truths)
 
 
 def test_module_agrees_with_function():

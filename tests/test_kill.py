@@ -6,15 +6,15 @@ import torch
 import problems
 from losspool import reference, solver
 from losspool.solver import survey
-from test_exactness import assert_exact, path, solved  # noqa: F401
+from test_exactness import assert_exact, assert_rows, path, solved  # noqa: F401
 
 
 @pytest.mark.parametrize("n", [1, 7, 60])
 def test_solver(n, path, monkeypatch):  # noqa: F811
     monkeypatch.setattr(survey, "_BLOCK", 16)
-    for name, losses, m in problems.matrix(n):
+    for names, rows, m in problems.stacked(n):
         for p in (1.0, 1.001, 1.3, 10.0) if path == "newton" else (1.0, 1.3):
-            assert_exact(losses, p, m, reference.pool(losses, p=p, m=m), name)
+            assert_rows(names, rows, p, m, [reference.pool(losses, p=p, m=m) for losses in rows])
 
 
 @pytest.mark.parametrize("p", [1.0, 1.01, 1.3])

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tolerances
@@ -133,7 +133,7 @@ def test_more_void_changes_nothing(values, p, m, places):
 
 @given(loss_lists, ps, st.integers(1, 60))
 def test_m_as_a_count_equals_m_as_a_share(values, p, count):
-    assume(count <= len(values))
+    count = min(count, len(values))
     share = count / len(values)
     assert math.isclose(
         pooled(tensor(values), p=p, m=count), pooled(tensor(values), p=p, m=share), rel_tol=1e-5, abs_tol=1e-44

@@ -57,7 +57,7 @@ def strips(request, monkeypatch):
 @pytest.mark.parametrize(("coarse", "fine"), SIZES)
 def test_fused_equals_unfused(coarse, fine, align_corners, strips):
     logits, labels = batch(coarse, fine)
-    for p in (1.1, 1.3, 3.0, math.inf):
+    for p in (1.3, math.inf):
         assert_same(logits, labels, align_corners, ignore_index=255, p=p, m=0.3)
 
 

@@ -145,7 +145,7 @@ def test_single_images_are_the_plain_bootstrap():
         gain,
         vectorized=False,
         method="percentile",
-        n_resamples=3000,
+        n_resamples=1500,
         confidence_level=1 - 2 * tail_share([60], 0.95),
         rng=np.random.default_rng(5),
     ).confidence_interval

@@ -2,13 +2,16 @@
 
 import io
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from losspool.segmentation.config.schema import DataConfig
+from losspool.segmentation.models.packages import Adapted
 from losspool.segmentation.models.preprocessing import IMAGENET
 from losspool.segmentation.models.spec import ModelSpec
 from losspool.segmentation.prediction import export
@@ -90,6 +93,21 @@ def test_a_file_for_one_size(tmp_path, run, command, suffix):
     assert np.abs(exported(images) - expected(run, images, "tiny_model.build")).max() < 1e-4
     with pytest.raises(Exception, match=r"(?i)dimension|shape|guard|size"):
         exported(pictures(1, 41, 56))
+
+
+def test_a_cut_is_the_same_in_onnx(tmp_path):
+    """The check of the exported file finds a row that is missing where sizes are not multiples of the stride."""
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    module = Adapted(nn.Conv2d(3, 2, 3, stride=4, padding=1))
+    spec = SimpleNamespace(name="conv", preprocessing=IMAGENET, logit_stride=module.stride)
+    trained = SimpleNamespace(
+        model=SimpleNamespace(module=module, spec=spec),
+        classes=[],
+        config=SimpleNamespace(data=SimpleNamespace(zoom=1)),
+        step=0,
+    )
+    assert module.stride == 4
+    assert export.export_run(trained, tmp_path / "model.onnx") < 1e-4
 
 
 def test_an_image_that_ends_inside_a_cell(tmp_path, run, command, monkeypatch):

@@ -17,7 +17,7 @@ from losspool.segmentation.data.protocol import IGNORE, Dataset
 from real_runs import Processes, outcome
 
 SMALL = (64, 96)
-SCENES = 150
+SCENES = 90
 GOLDEN = ["5fbded33d5ad9516", "c3d0dd7a9e88278f", "77ec8e55d625c308"]
 
 SHARES = {  # of all pixels: the least and the most
@@ -49,7 +49,7 @@ def many():
 
 def test_noise_gives_whole_blobs_another_class_and_changes_nothing_else():
     size, share = (128, 128), 0.3
-    clean, noisy = (Streets("train", count=40, size=size, noise=noise) for noise in (0.0, share))
+    clean, noisy = (Streets("train", count=20, size=size, noise=noise) for noise in (0.0, share))
     blobs = wrong = 0
     for index in range(len(clean)):
         before, after = clean.label(index), noisy.label(index)
@@ -65,7 +65,7 @@ def test_noise_gives_whole_blobs_another_class_and_changes_nothing_else():
                 assert found[0] < len(CLASSES)
                 wrong += found[0] != number
     assert abs(wrong / blobs - share) < 4 * np.sqrt(share * (1 - share) / blobs)
-    assert noisy.fingerprint() != clean.fingerprint() == Streets("train", count=40, size=size).fingerprint()
+    assert noisy.fingerprint() != clean.fingerprint() == Streets("train", count=20, size=size).fingerprint()
     again = Streets("train", count=3, size=size, noise=share)
     assert np.array_equal(again.label(2), noisy.label(2))
 
