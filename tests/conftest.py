@@ -7,15 +7,11 @@ import signal
 from pathlib import Path
 
 import pytest
-import torch
-import typer.main
 
-from losspool import cli
 from real_runs import Processes
 
 # A test and the processes that it starts must add up in the same order, and two tests at a time share the cores.
 os.environ["OMP_NUM_THREADS"] = "1"
-torch.set_num_threads(1)
 # A pool of compiling processes takes longer to start than the tests' small graphs take to compile.
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
@@ -66,18 +62,24 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-# Typer builds the whole tree of commands for every call, which takes longer than what most tests call.
-built_once = functools.cache(typer.main.get_command)
+# Imported where it is needed: pytest-xdist starts its processes only when this file has been read.
+@functools.cache
+def _built_once():
+    """Typer builds the whole tree of commands for every call, which takes longer than what most tests call."""
+    from typer.main import get_command
+
+    return functools.cache(get_command)
 
 
 @pytest.fixture
 def command(capsys, monkeypatch):
     """Exit code, standard output and standard error of the real entry point."""
+    from losspool import cli
 
     def run(*arguments, columns=160):
         monkeypatch.setattr("sys.argv", ["losspool", *map(str, arguments)])
         monkeypatch.setenv("COLUMNS", str(columns))
-        monkeypatch.setattr("typer.main.get_command", built_once)
+        monkeypatch.setattr("typer.main.get_command", _built_once())
         capsys.readouterr()
         with pytest.raises(SystemExit) as caught:
             cli.main()

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
-from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.base import UserError, hard_exit
 from losspool.segmentation.config.schema import SamplingConfig
 from losspool.segmentation.data.crops.augment import Augmentation
 from losspool.segmentation.data.crops.indexing import build_index
@@ -102,7 +102,8 @@ def pin_without_a_device(patch):
 
 
 if __name__ == "__main__":
-    for death in (die_with_a_lock, die_in_a_message, die_after_a_message):
-        with pytest.MonkeyPatch.context() as patch:
-            death(Path(sys.argv[1]) / death.__name__, patch.setattr)
-        print(death.__name__, flush=True)
+    with hard_exit():  # as in the command: the thread that pins memory may outlive its loader
+        for death in (die_with_a_lock, die_in_a_message, die_after_a_message):
+            with pytest.MonkeyPatch.context() as patch:
+                death(Path(sys.argv[1]) / death.__name__, patch.setattr)
+            print(death.__name__, flush=True)

@@ -97,7 +97,7 @@ def test_a_signal_without_a_name(tmp_path):
 def test_what_a_dead_worker_held_is_not_waited_for(tmp_path):
     with Processes() as processes:
         code, output = outcome(processes.fork("faults.dying_workers", tmp_path))
-    assert code == 0
+    assert code == 0, output
     for death in ("die_with_a_lock", "die_in_a_message", "die_after_a_message"):
         assert f"{death}\n" in output  # beside it torch's thread that pins memory may print a traceback
 

@@ -6,7 +6,7 @@ from losspool.segmentation.base.files import PARTIAL, read_json, remove, replaci
 from losspool.segmentation.base.library import Library, is_path
 from losspool.segmentation.base.number_tables import number_tables
 from losspool.segmentation.base.plugins import check_trusted, import_by_path, is_import_path
-from losspool.segmentation.base.process import Interrupt, Interrupted, end_with_parent, hard_exit
+from losspool.segmentation.base.process import Interrupt, Interrupted, end_with_parent, hard_exit, leave_behind
 from losspool.segmentation.base.sections import (
     EXPONENT,
     NUMBER,
@@ -51,6 +51,7 @@ __all__ = [
     "in_threads",
     "is_import_path",
     "is_path",
+    "leave_behind",
     "number_tables",
     "out_of_memory",
     "parse_number",

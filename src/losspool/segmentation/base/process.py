@@ -6,8 +6,9 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -58,25 +59,33 @@ class Interrupt:
             raise Interrupted(self.signal)
 
 
+_left_behind: list[threading.Thread] = []
+
+
+def leave_behind(threads: Iterable[threading.Thread]) -> None:
+    """Tell ``hard_exit`` of threads that may never end."""
+    _left_behind.extend(thread for thread in threads if thread.is_alive())
+
+
 @contextmanager
 def hard_exit() -> Iterator[None]:
-    """Wrap everything a process does. In distributed training, end with ``os._exit`` instead of a clean shutdown.
+    """Wrap everything a process does. Where threads may be left, end with ``os._exit`` instead of a clean shutdown.
 
-    gloo's threads abort an interpreter that exits before them. Joining them first may deadlock: a thread that frees a
-    tensor needs the lock that the joining thread holds.
+    They abort an interpreter that exits before them: gloo's of distributed training, and any that prints a traceback.
+    Joining them first may deadlock: a thread that frees a tensor needs the lock that the joining thread holds.
     """
     code: object = 0
     try:
         yield
     except BaseException as error:
-        if not _distributed():
+        if not _has_threads_left():
             raise
         code = error.code if isinstance(error, SystemExit) else 1
         if not isinstance(error, SystemExit):
             traceback.print_exc()
     finally:
         _discard_unwritable_messages()
-    if _distributed():
+    if _has_threads_left():
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # it may be closed, or its reader gone
                 stream.flush()
@@ -95,5 +104,6 @@ def _discard_unwritable_messages() -> None:
         pass  # it is closed
 
 
-def _distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+def _has_threads_left() -> bool:
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return distributed or any(thread.is_alive() for thread in _left_behind)

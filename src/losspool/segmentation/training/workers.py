@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
-from losspool.segmentation.base import UserError, end_with_parent, first_line
+from losspool.segmentation.base import UserError, end_with_parent, first_line, leave_behind
 
 TICK = 0.5
 """Seconds between checks of the workers while waiting for a batch."""
@@ -39,7 +39,7 @@ def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, N
 
     However this generator ends, its workers have ended too.
     """
-    others, handler = active_children(), signal.getsignal(signal.SIGCHLD)
+    others, threads, handler = active_children(), threading.enumerate(), signal.getsignal(signal.SIGCHLD)
     try:
         batches = [iter(loader)]  # in a list, so that another thread can drop the last reference
     except (OSError, RuntimeError) as error:
@@ -48,6 +48,7 @@ def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, N
             traceback.clear_frames(error.__traceback__)  # drops torch's incomplete iterator, whose __del__ fails
         raise UserError(f"the data.workers cannot be started ({first_line(error)})") from error
     workers = [each for each in active_children() if each not in others]
+    pinning = [each for each in threading.enumerate() if each not in threads]
     if _in_main_thread():
         # torch's handler would raise wherever the trainer happens to be, even in the middle of a step.
         signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
@@ -60,6 +61,7 @@ def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, N
             yield batch
     finally:
         _shut_down(batches, workers)
+        leave_behind(pinning)
 
 
 class _StalledError(BaseException):
@@ -137,6 +139,7 @@ def _shut_down(batches: list[Iterator[Batch]], workers: Sequence[BaseProcess]) -
     orderly.join(GRACE)
     _kill(workers)
     orderly.join(GRACE)
+    leave_behind([orderly])
 
 
 def _kill(workers: Sequence[BaseProcess]) -> None:
