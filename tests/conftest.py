@@ -4,11 +4,12 @@ import functools
 import gc
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
 
-from real_runs import Processes
+from real_runs import Processes, preload
 
 # A test and the processes that it starts must add up in the same order, and two tests at a time share the cores.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -37,6 +38,12 @@ def _default_signals():
     for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_sessionstart(session):
+    """Under pytest-xdist, what processes are forked from is imported while the tests are collected."""
+    if hasattr(session.config, "workerinput"):
+        threading.Thread(target=preload, daemon=True).start()
 
 
 def pytest_collection_modifyitems(items):

@@ -117,6 +117,11 @@ class ForkedProcess(Relatives):
         self.send_signal(signal.SIGKILL)
 
 
+def preload() -> None:
+    """Start preloaded.py and wait until it has imported everything."""
+    _preloaded()
+
+
 @functools.cache
 def _preloaded() -> tuple[Path, socket.socket]:
     """The socket of preloaded.py, and a connection that keeps it alive. The workers of pytest-xdist share one."""
