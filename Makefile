@@ -35,12 +35,11 @@ $(LAB): pyproject.toml constraints.txt
 	touch $@
 
 test: $(SETUP)  ## run the tests
-	$(BIN)/python -m pytest -m 'not cluster' --numprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest --ignore tests/clusters --numprocesses 4 --dist worksteal
 
-# By file: tests share what they have trained.
+# By file: tests share what they have trained. The order is that of tests/conftest.py.
 test-clusters: $(SETUP)  ## run the tests of many processes, two hosts, Ray and Slurm
-	$(BIN)/python -m pytest -m cluster --numprocesses 3 --dist loadfile \
-		$$(grep --recursive --files-with-matches --include='test_*.py' 'pytest.mark.cluster' tests | sort)
+	$(BIN)/python -m pytest tests/clusters --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # Other frameworks, beside torch and the tools of the main environment, which stays free of them. pip would not find a
 # set of versions: torchvision's wheel asks for a CUDA build of torch.

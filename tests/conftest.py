@@ -28,6 +28,8 @@ LONGEST = {
     HERE / "test_compile.py",
 }
 """Files with a test that takes ten seconds or more."""
+CLUSTERS = ["lost_node", "elastic", "slurm", "collectives", "ray", "hosts"]
+"""Three processes that take them in this order, file by file, end at about the same time."""
 WAITING = {"launch", "torchrun", "undisturbed"}
 """Fixtures of tests that start processes."""
 
@@ -60,6 +62,7 @@ def pytest_collection_modifyitems(items):
         some = [path for path in files if waits[path] is kind]
         places |= {path: (index + 0.5) / len(some) for index, path in enumerate(some)}
     places |= dict.fromkeys(LONGEST, 0.0)
+    places |= {HERE / f"clusters/test_{name}.py": place for place, name in enumerate(CLUSTERS)}
     items.sort(key=lambda item: places[item.path])
 
 
@@ -101,6 +104,15 @@ def launch():
     """The command in a process of its own; nothing of it outlives the test, however that ends."""
     with Processes() as processes:
         yield processes.launch
+
+
+@pytest.fixture
+def start():
+    """Starts the runner of a grid; nothing of it outlives the test."""
+    from grid_runs import Runner
+
+    with Processes() as processes:
+        yield lambda *arguments, **environment: Runner(processes, *arguments, **environment)
 
 
 @pytest.fixture

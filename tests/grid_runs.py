@@ -43,6 +43,14 @@ def run(grid: Path, out: Path, *options, **environment) -> tuple[int, str, str]:
         return Runner(processes, grid, out, *options, **environment).outcome()
 
 
+def run_in_peace(grid: Path) -> tuple[Path, str, str]:
+    """The folder of a finished grid, and what its runner printed."""
+    out = grid.parent / "undisturbed"
+    code, output, error = run(grid, out, "--jobs", "2")
+    assert code == 0, error
+    return out, output, error
+
+
 def processes_of(out: Path) -> list[str]:
     """The command lines of all processes that name the folder."""
     found = []
@@ -63,6 +71,6 @@ def wait_for(condition, seconds=300.0, every=0.01):
         time.sleep(every)
 
 
-def written(out):
-    """Bytes of the metrics of all runs."""
-    return sum(path.stat().st_size for path in (out / "runs").glob("*/metrics.jsonl"))
+def written(out, run="*"):
+    """Bytes of the metrics of all runs, or of one."""
+    return sum(path.stat().st_size for path in (out / "runs").glob(f"{run}/metrics.jsonl"))

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -24,6 +25,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "OMP_NUM_THRE
 PATIENCE = 180
 """Seconds until something must have happened: machines of a CI are slow."""
 _MARK = "LOSSPOOL_TEST_STARTED_BY"
+_ONE_AT_A_TIME = threading.Lock()
 
 
 class Relatives:
@@ -122,8 +124,13 @@ def preload() -> None:
     _preloaded()
 
 
-@functools.cache
 def _preloaded() -> tuple[Path, socket.socket]:
+    with _ONE_AT_A_TIME:
+        return _started()
+
+
+@functools.cache
+def _started() -> tuple[Path, socket.socket]:
     """The socket of preloaded.py, and a connection that keeps it alive. The workers of pytest-xdist share one."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or secrets.token_hex(8)
     path = Path(tempfile.gettempdir(), f"losspool-{run}", "socket")

@@ -1,15 +1,20 @@
 """Short trainings: a recipe for the small dataset of small_data.py, and what a run left behind."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import yaml
 
 from losspool.segmentation.config.recipes import load_config
 from losspool.segmentation.runs.checkpoints import checkpoint_path, read_checkpoint
-from losspool.segmentation.training.trainer import Trainer
 from small_data import write_folder
+
+if TYPE_CHECKING:
+    from losspool.segmentation.training.trainer import Trainer
 
 
 def write_recipe(folder: Path, **train) -> Path:
@@ -45,6 +50,8 @@ def write_recipe(folder: Path, **train) -> Path:
 
 
 def train(recipe: Path, out: Path, *overrides: str, resume: bool = False) -> Trainer:
+    from losspool.segmentation.training.trainer import Trainer  # not above: many tests only start processes
+
     trainer = Trainer(load_config(recipe, overrides), out, resume=resume)
     trainer.run()
     return trainer
@@ -52,6 +59,8 @@ def train(recipe: Path, out: Path, *overrides: str, resume: bool = False) -> Tra
 
 def at_step(patch, step: int, action) -> None:
     """Do something as the step begins, the first of all being step 1."""
+    from losspool.segmentation.training.trainer import Trainer
+
     real = Trainer._step
 
     def struck(self, *arguments):

@@ -1,14 +1,9 @@
-"""scope="global" over many ranks: 1,024 simulated ones, and what real ones send."""
+"""scope="global" over 1,024 simulated ranks; tests/clusters/test_collectives.py has real ones."""
 
-import json
-import os
-
-import pytest
 import torch
 
 from losspool import solver
 from losspool.solver import counting
-from real_runs import Processes, outcome
 
 RANKS = 1024
 
@@ -59,20 +54,3 @@ def test_a_batch_split_1024_ways_has_the_result_of_the_whole(monkeypatch):
     expected = solver.weights(losses, whole, 1.3)
     torch.testing.assert_close(solver.weights(losses, apart, 1.3), expected, rtol=1e-6, atol=1e-6 * float(whole.tau))
     assert sent == [8 * (2**17 + 2 + RANKS), 8 * (2**17 + 1 + 2 * RANKS)]
-
-
-@pytest.fixture(scope="module")
-def collectives(tmp_path_factory):
-    """Bytes of the collectives of each of two ranks."""
-    with open(os.devnull, "w") as nowhere, Processes() as processes:
-        words = ("scripts.count_collectives", 2, tmp_path_factory.mktemp("ranks") / "meeting-point")
-        started = [
-            processes.fork(words[0], rank, *words[1:], errors=nowhere, GLOO_SOCKET_IFNAME="lo") for rank in (0, 1)
-        ]
-        return [json.loads(outcome(each)[1]) for each in started]
-
-
-@pytest.mark.cluster
-def test_the_search_takes_two_collectives_and_the_check_of_arguments_one(collectives):
-    for found in collectives:
-        assert found == {"all_gather": [1025], "all_reduce": [8 * (2**17 + 2 + 2), 8 * (2**17 + 1 + 4)]}

@@ -1,4 +1,4 @@
-"""One rank of ``test_many_ranks.py``: RANK RANKS MEETING_POINT. Prints the bytes of the loss's collectives as JSON."""
+"""One rank of clusters/test_collectives.py: RANK RANKS MEETING_POINT. Prints the bytes of the collectives as JSON."""
 
 import json
 import sys

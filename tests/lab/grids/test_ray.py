@@ -1,20 +1,17 @@
-"""A grid on the Ray that the runner starts by itself; test_runner.py has a cluster."""
+"""Grids on Ray: what is asked of it, and what is refused. tests/clusters/ has the real Ray."""
 
 import importlib.util
-import json
 import multiprocessing
-import signal
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from grid_runs import processes_of, wait_for, write_grid, written
+from grid_runs import wait_for
 from losspool.lab.grids.ray import RayExecutor, _run_if_shared
 from losspool.lab.grids.tasks import Options, Outcome, Task
 from losspool.segmentation.base.errors import UserError
-from ray_cluster import NOT_NICE
 from real_runs import children, kill
 
 
@@ -161,20 +158,3 @@ def test_a_training_saves_its_state_after_ray_has_killed_its_own_processes(monke
         kill(pid)
     ray.join()
     wait_for(lambda: task.log.read_text().endswith("saved\n"), 30)
-
-
-@pytest.mark.cluster
-def test_ray_is_interrupted_in_good_order(tmp_path, start):
-    """With ``--jobs 1`` the second run has not begun, although there is a CPU for it."""
-    pytest.importorskip("ray")
-    out = tmp_path / "out"
-    grid = write_grid(tmp_path, [{"method": ["base", "lmp"]}], steps=5000)
-    runner = start(grid, out, "--executor", "ray", "--jobs", "1", **NOT_NICE)
-    wait_for(lambda: written(out))
-    runner.process.send_signal(signal.SIGINT)
-    code, _, error = runner.outcome()
-    assert code == 130, error
-    wait_for(lambda: not processes_of(out), every=0.2)
-    saved = [json.loads(path.read_text())["status"] for path in (out / "runs").glob("*/run.json")]
-    assert saved == ["stopped"]
-    assert [path.name for path in (out / "logs").iterdir()] == ["base-s0.log"]

@@ -15,13 +15,11 @@ import time
 
 import pytest
 
-from losspool.lab.grids import read_grid
-from losspool.lab.grids.runner import run_jobs
 from losspool.lab.grids.slurm import ArrayTask, SlurmExecutor, sbatch_file
 from losspool.lab.grids.tasks import Options, Outcome, Task
 from losspool.segmentation.base.errors import UserError
-from real_runs import PATHS, children, until
-from runs_for_tests import metrics, train, write_recipe
+from real_runs import until
+from runs_for_tests import write_recipe
 
 submitit = pytest.importorskip("submitit")
 
@@ -228,46 +226,3 @@ def test_a_stopped_task_has_no_result_before_slurm_ends_it(code, tmp_path, monke
 
 def test_a_signal_before_the_start_does_not_wait_for_an_outcome(tmp_path):
     assert ArrayTask(task(tmp_path)).checkpoint().function.task == task(tmp_path)
-
-
-class LocalSlurm(SlurmExecutor):
-    """Jobs are processes of this machine, which submitit starts again when they are requeued."""
-
-    def _submitter(self, folder, count):
-        executor = submitit.LocalExecutor(folder)
-        executor.update_parameters(timeout_min=10, stderr_to_stdout=True)
-        return executor
-
-    def _queue(self):
-        return {job.job_id for job in self._jobs.values() if not job.done()}
-
-    def start(self, tasks):
-        super().start(tasks)
-        (job,) = self._jobs.values()
-        threading.Thread(target=preempt, args=(int(job.job_id), tasks[0].folder / "out" / "runs")).start()
-
-
-def preempt(controller, runs):
-    """Once the run trains, send the signal to every process of the job, as Slurm does."""
-    assert until(lambda: any(path.stat().st_size for path in runs.glob("*/metrics.jsonl")))
-    (process,) = children(controller)
-    (training,) = children(process)
-    for pid in (training, process):
-        os.kill(pid, signal.SIGUSR2)
-
-
-@pytest.mark.cluster
-def test_a_preempted_run_saves_is_requeued_and_ends_as_if_nothing_had_happened(tmp_path, monkeypatch):
-    recipe = write_recipe(tmp_path, steps=150, log_every=2, validate_every=150, checkpoint_every=150)
-    grid = tmp_path / "grid.yaml"
-    grid.write_text(f"recipe: {recipe.name}\nruns: [{{method: lmp}}]\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(PATHS))
-    jobs = read_grid(grid).jobs(tmp_path / "out" / "runs")
-    result = run_jobs(jobs, LocalSlurm(Options(threads=1, time="10")), threads=1, logs=tmp_path / "out" / "logs")
-    assert result.failed == {}
-    log = (tmp_path / "out" / "logs" / "lmp-s0.log").read_text()
-    (step,) = re.findall(r"resumed at step (\d+)", log)  # there is no other checkpoint than the one at the signal
-    assert 0 < int(step) < 150
-    train(recipe, tmp_path / "undisturbed", "method=lmp")
-    assert metrics(tmp_path / "out" / "runs" / "lmp-s0") == metrics(tmp_path / "undisturbed")

@@ -13,7 +13,6 @@ def undisturbed(tmp_path):
     return Scene(tmp_path)
 
 
-@pytest.mark.cluster
 def test_a_host_is_killed_and_comes_back(undisturbed, tmp_path):
     """The run ends with the bits of two processes on one host, and all of it on the disk of rank 0."""
     host_dies_and_comes_back(undisturbed, tmp_path, quick=True)
