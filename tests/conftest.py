@@ -11,6 +11,8 @@ import pytest
 
 from real_runs import Processes, preload
 
+# Heavy imports are inside the fixtures: pytest-xdist starts its workers only after reading this file.
+
 # A test and the processes that it starts must add up in the same order, and two tests at a time share the cores.
 os.environ["OMP_NUM_THREADS"] = "1"
 # A pool of compiling processes takes longer to start than the tests' small graphs take to compile.
@@ -34,16 +36,14 @@ WAITING = {"launch", "torchrun", "undisturbed"}
 """Fixtures of tests that start processes."""
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _default_signals():
-    """Tests, and the processes they start, react to signals that nohup or a script's background made ignored."""
+def pytest_sessionstart(session):
+    """Tests, and the processes they start, react to signals that nohup or a script's background made ignored.
+
+    Under pytest-xdist, preloaded.py starts while the tests are collected.
+    """
     for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
-
-
-def pytest_sessionstart(session):
-    """Under pytest-xdist, what processes are forked from is imported while the tests are collected."""
     if hasattr(session.config, "workerinput"):
         threading.Thread(target=preload, daemon=True).start()
 
@@ -72,7 +72,6 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-# Imported where it is needed: pytest-xdist starts its processes only when this file has been read.
 @functools.cache
 def _built_once():
     """Typer builds the whole tree of commands for every call, which takes longer than what most tests call."""
@@ -90,6 +89,8 @@ def command(capsys, monkeypatch):
         monkeypatch.setattr("sys.argv", ["losspool", *map(str, arguments)])
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setattr("typer.main.get_command", _built_once())
+        # A test of dying workers may have left a thread in this process, which must not end with the command.
+        monkeypatch.setattr("losspool.segmentation.base.process._left_behind", [])
         capsys.readouterr()
         with pytest.raises(SystemExit) as caught:
             cli.main()

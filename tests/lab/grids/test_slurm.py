@@ -1,7 +1,4 @@
-"""Grids on Slurm: the array job that is submitted, and its life cycle with submitit's local executor in Slurm's place.
-
-``tests/scripts/slurm_faults.py`` does the same on a real Slurm.
-"""
+"""Grids on Slurm: the array job that is submitted, and what is refused. tests/clusters/test_slurm.py has its life."""
 
 import errno
 import os

@@ -58,7 +58,7 @@ def test_output_sizes(name, variant, output_stride):
         model = build_model(name, 5, output_stride=output_stride, variant=variant)
         assert model.spec.logit_stride == (output_stride if name.startswith("deeplabv2") else 4)
         sizes, module = SIZES[variant, model.spec.logit_stride], model.module.eval()
-        # How a size rounds is up to the strides: every head and backbone sees one pair, the small ones all.
+        # Rounding depends on the strides alone: ResNet-18 sees all sizes, the others one pair.
         for height, width in ((64, 65), (97, 100), (321, 550)) if name.endswith("resnet18") else ((65, 100),):
             assert module(torch.empty(2, 3, height, width)).shape == (2, 5, sizes[height], sizes[width])
 

@@ -63,29 +63,32 @@ _left_behind: list[threading.Thread] = []
 
 
 def leave_behind(threads: Iterable[threading.Thread]) -> None:
-    """Tell ``hard_exit`` of threads that may never end."""
-    _left_behind.extend(thread for thread in threads if thread.is_alive())
+    """Register threads that may never end, for ``hard_exit``."""
+    _left_behind[:] = [thread for thread in (*_left_behind, *threads) if thread.is_alive()]
 
 
 @contextmanager
 def hard_exit() -> Iterator[None]:
-    """Wrap everything a process does. Where threads may be left, end with ``os._exit`` instead of a clean shutdown.
+    """Wrap everything a process does. End with ``os._exit`` if threads may still be running.
 
-    They abort an interpreter that exits before them: gloo's of distributed training, and any that prints a traceback.
-    Joining them first may deadlock: a thread that frees a tensor needs the lock that the joining thread holds.
+    An interpreter that shuts down first can be aborted by gloo's threads, or by a thread that prints a traceback at
+    that moment. Joining them first may deadlock: a thread that frees a tensor needs the lock that the joining thread
+    holds.
     """
     code: object = 0
+    hard = False  # asked once after an error: a thread that ends in the meantime must not turn it into a success
     try:
         yield
     except BaseException as error:
-        if not _has_threads_left():
+        hard = _has_threads_left()
+        if not hard:
             raise
         code = error.code if isinstance(error, SystemExit) else 1
         if not isinstance(error, SystemExit):
             traceback.print_exc()
     finally:
         _discard_unwritable_messages()
-    if _has_threads_left():
+    if hard or _has_threads_left():
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # it may be closed, or its reader gone
                 stream.flush()

@@ -72,7 +72,10 @@ def yaml_line(value: Any) -> str:
 
 
 def _limit_depth(text: str) -> None:
-    """No input may overflow the stack: nodes are composed by recursion, events are not."""
+    """Raise ValueError if collections nest too deeply.
+
+    Checked on events: composing nodes recurses, and could overflow the stack.
+    """
     level = 0
     for event in yaml.parse(text, Loader=_Loader):
         level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -85,6 +88,8 @@ def _size_and_depth(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -
     if isinstance(node, yaml.ScalarNode):
         if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
             raise ValueError(f"a number has {len(node.value)} characters, more than {_LONGEST_NUMBER}")
+        if any("\ud800" <= each <= "\udfff" for each in node.value):
+            raise ValueError("a text has half of a surrogate pair")
         return 1, 0
     if id(node) not in known:
         known[id(node)] = None

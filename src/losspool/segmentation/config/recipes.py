@@ -98,6 +98,8 @@ def _override(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UserError(f"an override is written as key=value, got {text!r}")
+    if any("\ud800" <= each <= "\udfff" for each in value):  # bytes of the command line that are not UTF-8
+        raise UserError(f"an override must be UTF-8, got {text!r}")
     kind: Any = Config
     for part in key.split("."):
         kind = _type(kind, part)

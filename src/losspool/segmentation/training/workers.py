@@ -48,7 +48,7 @@ def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, N
             traceback.clear_frames(error.__traceback__)  # drops torch's incomplete iterator, whose __del__ fails
         raise UserError(f"the data.workers cannot be started ({first_line(error)})") from error
     workers = [each for each in active_children() if each not in others]
-    pinning = [each for each in threading.enumerate() if each not in threads]
+    started = [each for each in threading.enumerate() if each not in threads]  # one may pin memory
     if _in_main_thread():
         # torch's handler would raise wherever the trainer happens to be, even in the middle of a step.
         signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
@@ -60,8 +60,8 @@ def watched(loader: Iterable[Batch], timeout: float) -> Generator[Batch, None, N
                 return
             yield batch
     finally:
+        leave_behind(started)
         _shut_down(batches, workers)
-        leave_behind(pinning)
 
 
 class _StalledError(BaseException):
@@ -136,10 +136,10 @@ def _shut_down(batches: list[Iterator[Batch]], workers: Sequence[BaseProcess]) -
         return
     orderly = threading.Thread(target=batches.clear, daemon=True)
     orderly.start()
+    leave_behind([orderly])
     orderly.join(GRACE)
     _kill(workers)
     orderly.join(GRACE)
-    leave_behind([orderly])
 
 
 def _kill(workers: Sequence[BaseProcess]) -> None:
