@@ -25,7 +25,7 @@ CLASSES, HEIGHT, WIDTH = 19, 1024, 2048
 CASES = {
     "one pass": EvaluateConfig(tiling="optimized"),
     "efficient": EvaluateConfig(tiling="efficient"),
-    "several passes": EvaluateConfig(tiling="optimized", flip=True, scales=(0.5, 1.0)),
+    "several passes": EvaluateConfig(tiling="optimized", scales=(0.5, 1.0)),
 }
 
 
