@@ -22,7 +22,7 @@ from losspool.segmentation.base.sections import (
     validate,
 )
 from losspool.segmentation.base.threads import in_threads
-from losspool.segmentation.base.yaml_file import parse_yaml, read_yaml, yaml_line, yaml_text
+from losspool.segmentation.base.yaml_file import is_utf8, parse_yaml, read_yaml, yaml_line, yaml_text
 
 __all__ = [
     "EXPONENT",
@@ -51,6 +51,7 @@ __all__ = [
     "in_threads",
     "is_import_path",
     "is_path",
+    "is_utf8",
     "leave_behind",
     "number_tables",
     "out_of_memory",

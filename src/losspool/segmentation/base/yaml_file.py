@@ -59,6 +59,11 @@ def parse_yaml(text: str) -> Any:
         raise ValueError("a value does not match its tag") from None
 
 
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written: one from a file name or an escape sequence may hold half of a surrogate pair."""
+    return not any("\ud800" <= each <= "\udfff" for each in text)
+
+
 def yaml_text(content: dict[str, Any]) -> str:
     """A mapping as YAML, in the order of its keys."""
     return str(yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
@@ -88,7 +93,7 @@ def _size_and_depth(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -
     if isinstance(node, yaml.ScalarNode):
         if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
             raise ValueError(f"a number has {len(node.value)} characters, more than {_LONGEST_NUMBER}")
-        if any("\ud800" <= each <= "\udfff" for each in node.value):
+        if not is_utf8(node.value):
             raise ValueError("a text has half of a surrogate pair")
         return 1, 0
     if id(node) not in known:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from losspool.segmentation.base import Library, UserError, parse_yaml, read_yaml, say, validate, yaml_text
+from losspool.segmentation.base import Library, UserError, is_utf8, parse_yaml, read_yaml, say, validate, yaml_text
 from losspool.segmentation.config.old_keys import overrides_with_new_keys, with_new_keys
 from losspool.segmentation.config.schema import Config, Recipe, method_settings
 from losspool.segmentation.models import MODELS
@@ -98,7 +98,7 @@ def _override(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UserError(f"an override is written as key=value, got {text!r}")
-    if any("\ud800" <= each <= "\udfff" for each in value):  # bytes of the command line that are not UTF-8
+    if not is_utf8(value):
         raise UserError(f"an override must be UTF-8, got {text!r}")
     kind: Any = Config
     for part in key.split("."):
