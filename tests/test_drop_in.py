@@ -25,11 +25,7 @@ from losspool import (
     pooling_weights,
     upsampled_cross_entropy,
 )
-
-g = torch.Generator().manual_seed(0)
-LOGITS, LABELS = torch.randn(2, 3, 4, 5, generator=g), torch.randint(0, 3, (2, 4, 5), generator=g)
-SHARES = torch.rand(2, 3, 4, 5, generator=g).softmax(1)
-FINE = LABELS.repeat_interleave(2, 1).repeat_interleave(2, 2)
+from tiny_batch import FINE, LABELS, LOGITS, SHARES
 
 
 def test_the_table_of_the_documentation_is_what_the_calls_do():

@@ -11,11 +11,7 @@ from losspool import (
     max_pool,
     upsampled_cross_entropy,
 )
-
-g = torch.Generator().manual_seed(0)
-LOGITS, LABELS = torch.randn(2, 3, 4, 5, generator=g), torch.randint(0, 3, (2, 4, 5), generator=g)
-SHARES = torch.rand(2, 3, 4, 5, generator=g).softmax(1)
-FINE = LABELS.repeat_interleave(2, 1).repeat_interleave(2, 2)
+from tiny_batch import FINE, LABELS, LOGITS, SHARES
 
 
 @pytest.mark.parametrize(
