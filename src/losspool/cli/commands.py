@@ -147,11 +147,12 @@ def plan(
         float | None, typer.Option(help="Time to train for, on this machine (default: no limit).")
     ] = None,
     memory: Annotated[float | None, typer.Option(help="Memory to use, in GB (default: what is free).")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads to train with (default: all cores).")] = None,
 ) -> None:
     """Propose a recipe for a dataset, with reasons, from its class index."""
     from losspool.segmentation.planning import PlanOptions, write_plan
 
-    write_plan(name, root, out, PlanOptions(train, val, weights, scratch, minutes, memory))
+    write_plan(name, root, out, PlanOptions(train, val, weights, scratch, minutes, memory, threads))
 
 
 def import_data(

@@ -8,6 +8,7 @@ from losspool.segmentation.config import DataConfig, load_config
 from losspool.segmentation.data import build_index, open_dataset
 from losspool.segmentation.models import build_model
 from losspool.segmentation.planning import PlanOptions
+from losspool.segmentation.planning import plan as plan_module
 from losspool.segmentation.planning.cost import bytes_per_pixel, device_memory
 from losspool.segmentation.planning.plan import _CPU, _GPU, Facts, _batch, _crop, _scale, _steps, _zoom, make_plan
 from losspool.segmentation.planning.thickness import thickness
@@ -152,6 +153,24 @@ def test_a_plan_without_validation(tmp_path, command, splits, words):
     assert code == 0, error
     assert "data.val = null: no validation" in output
     assert load_config(tmp_path / "r.yaml").data.val is None
+
+
+def test_a_step_is_timed_with_the_threads_of_the_training(tmp_path, command, monkeypatch):
+    data = tmp_path / "data"
+    write_classes(data, {"classes": ["ground", "thing"]})
+    save(data / "images/train/a.png", noise(32, 32))
+    save(data / "labels/train/a.png", bar(6, "|")[:32, 44:76])
+    timed = []
+    monkeypatch.setattr(plan_module, "seconds_per_step", lambda *_: timed.append(torch.get_num_threads()) or 1.0)
+    before = torch.get_num_threads()
+    try:
+        code, output, error = command("plan", data, "--scratch", "--threads", "3", "--out", tmp_path / "r.yaml")
+    finally:
+        torch.set_num_threads(before)
+    assert code == 0, error
+    assert timed == [3]
+    assert output.rstrip().endswith(f"{tmp_path / 'r.yaml'} --threads 3")
+    assert f"losspool train {tmp_path / 'r.yaml'} --threads 3\n" in (tmp_path / "r.yaml").read_text()
 
 
 def test_mistakes_are_one_sentence(tmp_path, command, monkeypatch):

@@ -73,6 +73,8 @@ class PlanOptions:
     minutes: float | None = None
     memory: float | None = None
     """In GB."""
+    threads: int | None = None
+    """CPU threads of the training, and so of the step that is timed."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,8 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
     data = DataConfig(name=name, root=os.path.abspath(root), train=options.train, val=None if val == _NO_SPLIT else val)
     if name == "folder" and not (root / "classes.yaml").exists():
         raise with_hint(UserError(f"{root}: there is no classes.yaml"), name, root)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     plan = make_plan(data, out, options)
     with replacing(out) as partial:
         partial.write_text(as_yaml(plan.header, plan.settings), encoding="utf-8")
@@ -148,8 +152,12 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
         print(plain(f"{setting.key} = {setting.text}" + (f": {setting.reason}" if setting.reason else "")))
     for warning in plan.warnings:
         print(plain(f"warning: {warning}"))
-    print(plain(f"next: losspool train {shlex.quote(str(out))}"))
+    print(plain(f"next: {_command(shlex.quote(str(out)), options)}"))
     return plan
+
+
+def _command(recipe: str, options: PlanOptions) -> str:
+    return f"losspool train {recipe}" + (f" --threads {options.threads}" if options.threads is not None else "")
 
 
 def make_plan(data: DataConfig, out: Path, options: PlanOptions) -> Plan:
@@ -189,7 +197,7 @@ def make_plan(data: DataConfig, out: Path, options: PlanOptions) -> Plan:
         f"Planned for {counted(facts.images, 'image')} of {facts.width}×{facts.height} with "
         f"{counted(len(facts.classes), 'class', 'classes')}.",
         "",
-        f"  losspool train {out}",
+        f"  {_command(str(out), options)}",
         "",
         f"Duration: about {counted(max(round(minutes), 1), 'minute')} on this machine ({device.name}): "
         f"a step took {seconds:.2g} s.",
