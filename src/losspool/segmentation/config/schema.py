@@ -203,7 +203,7 @@ class TrainConfig:
     steps: Count = 1000
     """Updates of the weights. May be raised when a run is resumed: the schedule is then that of the new number."""
     batch: Count = 4
-    """Crops per update, process and micro-batch; the most of a micro-batch with ``global_batch``."""
+    """Crops per update, process and micro-batch; the largest micro-batch with ``global_batch``."""
     accumulate: Count = 1
     """Micro-batches per update."""
     global_batch: Count | None = None

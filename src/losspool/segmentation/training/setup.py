@@ -91,8 +91,8 @@ def set_up(
     network, optimizer = _network_and_optimizer(model, config.train, fabric)
     validation = None
     if val_data is not None:
-        count, goes_on = config.train.previews, stored is not None
-        previews = Previews(folder.previews, val_data, count, broken, goes_on=goes_on)
+        count, resumed = config.train.previews, stored is not None
+        previews = Previews(folder.previews, val_data, count, broken, resumed=resumed)
         validation = Validation(fabric, config, model, val_data, previews, index, warn)
     setup = Setup(
         folder=folder,
