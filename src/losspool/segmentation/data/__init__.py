@@ -22,7 +22,14 @@ from losspool.segmentation.data.importing.layouts import in_label_folder
 from losspool.segmentation.data.importing.splitting import Splitting
 from losspool.segmentation.data.kinds.cityscapes import CLASSES as CITYSCAPES_CLASSES
 from losspool.segmentation.data.kinds.cityscapes import LABEL_IDS as CITYSCAPES_LABEL_IDS
-from losspool.segmentation.data.kinds.registry import DATASETS, DatasetKind, dataset_kind, open_dataset
+from losspool.segmentation.data.kinds.registry import (
+    DATASETS,
+    DatasetKind,
+    dataset_kind,
+    is_custom,
+    is_video,
+    open_dataset,
+)
 from losspool.segmentation.data.kinds.voc import report_prepared_voc
 from losspool.segmentation.data.protocol import (
     IGNORE,
@@ -72,6 +79,8 @@ __all__ = [
     "images_below",
     "in_label_folder",
     "index_warnings",
+    "is_custom",
+    "is_video",
     "known_splits",
     "open_dataset",
     "open_image",

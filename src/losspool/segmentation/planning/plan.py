@@ -22,6 +22,7 @@ from losspool.segmentation.data import (
     class_index,
     existing_folder,
     index_warnings,
+    is_custom,
     known_splits,
     with_hint,
 )
@@ -138,7 +139,7 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
             none = f", or {_NO_SPLIT} for none" if option == "--val" else ""
             raise UserError(f"{root}: unknown split {split!r}; choose from {', '.join(known)} with {option}{none}")
     data = DataConfig(name=name, root=os.path.abspath(root), train=options.train, val=None if val == _NO_SPLIT else val)
-    if name == "folder" and not (root / "classes.yaml").exists():
+    if is_custom(name) and not (root / "classes.yaml").exists():
         raise with_hint(UserError(f"{root}: there is no classes.yaml"), name, root)
     plan = make_plan(data, out, options)
     with replacing(out) as partial:
