@@ -5,9 +5,10 @@ from losspool.segmentation.data.checking.traps import index_warnings
 from losspool.segmentation.data.crops.augment import Augmentation, crop
 from losspool.segmentation.data.crops.indexing import ClassIndex, build_index, cache_folder, class_index
 from losspool.segmentation.data.files.file_dataset import FileDataset, Pair, existing_folder, images_below, unread_files
-from losspool.segmentation.data.files.groups import Groups
+from losspool.segmentation.data.files.groups import Groups, HasGroups, groups_of
 from losspool.segmentation.data.files.images import (
     SUFFIXES,
+    HasReading,
     Intensity,
     Reading,
     UnknownRangeError,
@@ -35,6 +36,7 @@ from losspool.segmentation.data.protocol import (
     IGNORE,
     ClassInfo,
     Dataset,
+    HasFiles,
     HasLooks,
     Pixels,
     Skip,
@@ -58,7 +60,10 @@ __all__ = [
     "DatasetKind",
     "FileDataset",
     "Groups",
+    "HasFiles",
+    "HasGroups",
     "HasLooks",
+    "HasReading",
     "ImportOptions",
     "Intensity",
     "Pair",
@@ -76,6 +81,7 @@ __all__ = [
     "crop",
     "dataset_kind",
     "existing_folder",
+    "groups_of",
     "images_below",
     "in_label_folder",
     "index_warnings",

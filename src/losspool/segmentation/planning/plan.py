@@ -17,7 +17,7 @@ from losspool.segmentation.config import DataConfig, load_config
 from losspool.segmentation.data import (
     ClassIndex,
     Dataset,
-    FileDataset,
+    HasReading,
     WarnOnce,
     class_index,
     existing_folder,
@@ -262,7 +262,7 @@ def _data_settings(data: DataConfig, dataset: Dataset) -> list[Setting]:
     found = [Setting("data.name", data.name), Setting("data.root", data.root)]
     without = "" if data.val else "no validation: the last checkpoint is the result"
     found += [Setting("data.train", data.train), Setting("data.val", data.val, without)]
-    if isinstance(dataset, FileDataset) and isinstance(dataset.reading.intensity, tuple):
+    if isinstance(dataset, HasReading) and isinstance(dataset.reading.intensity, tuple):
         found.append(Setting("data.intensity", dataset.reading.intensity, "the range of the values in the images"))
     return found
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from losspool.segmentation.base import UserError, did_you_mean, import_by_path, is_import_path
-from losspool.segmentation.data.files.file_dataset import FileDataset, existing_folder
-from losspool.segmentation.data.files.images import Reading
+from losspool.segmentation.data.files.file_dataset import existing_folder
+from losspool.segmentation.data.files.images import HasReading, Reading
 from losspool.segmentation.data.kinds import camvid, cityscapes, folder, streets, voc
 from losspool.segmentation.data.protocol import Dataset
 
@@ -90,7 +90,7 @@ def open_dataset(
     dataset = kind.open(_root(name, root), split, **options)
     if not len(dataset):
         raise UserError(f"{root}: the split {split!r} of {name} holds no images")
-    if isinstance(dataset, FileDataset):
+    if isinstance(dataset, HasReading):
         dataset.read_as(reading or Reading())
     return dataset
 
