@@ -122,6 +122,18 @@ def test_a_cycle_would_be_found():
         TopologicalSorter({**folder_graph(), "segmentation.base": {"segmentation.data"}}).prepare()
 
 
+def is_door(module: str) -> bool:
+    """The ``__init__`` of a folder of ``segmentation/`` or ``lab/``; those of folders inside it are not."""
+    parts = module.split(".")
+    return FILES[module].name == "__init__.py" and (parts[1] not in ("segmentation", "lab") or len(parts) == 3)
+
+
+def test_a_folder_inside_a_room_has_no_door():
+    assert is_door("losspool.segmentation.data")
+    assert not is_door("losspool.segmentation.data.kinds.streets")
+    assert not is_door("losspool.lab.grids.tasks")
+
+
 def test_rooms_are_entered_through_their_door():
     """Other rooms, results, benchmarks and documents import from a room's ``__init__``, not from the files in it."""
     users = [*SOURCE.rglob("*.py"), *ROOT.glob("results/*.py"), *ROOT.glob("benchmarks/*.py")]
@@ -131,7 +143,7 @@ def test_rooms_are_entered_through_their_door():
             holder, _, attribute = name.rpartition(".")
             has_door = holder.startswith(("losspool.segmentation.", "losspool.lab."))
             if holder in FILES and has_door and room(holder) != own:
-                assert FILES[holder].name == "__init__.py", f"{path.name} imports {name}"
+                assert is_door(holder), f"{path.name} imports {name}"
                 door = importlib.import_module(holder)
                 assert attribute in door.__all__, f"{path.name} imports {name}"
 
@@ -154,8 +166,7 @@ def test_documents_import_from_rooms():
         for line in map(str.strip, code.splitlines()):
             if line.startswith(("from losspool.", "import losspool.")):
                 module = line.split()[1]
-                is_door = FILES[module].name == "__init__.py" or module.startswith("losspool.integrations.")
-                assert is_door, f"{path.name}: {line}"
+                assert is_door(module) or module.startswith("losspool.integrations."), f"{path.name}: {line}"
 
 
 def test_the_core_needs_torch_and_nothing_else():
