@@ -47,6 +47,11 @@ PRIVATE_NAMES = {
 }
 """Names with a leading underscore that may be used on something else than ``self``, with the reason."""
 
+STARTED = {
+    ("losspool.lab.grids.tasks", "losspool.cli.job"): "a task is a command in a process of its own, on any machine",
+}
+"""Modules that a file of a lower room names in its text, to start them with ``python -m``, with the reason."""
+
 
 def module_name(path: Path) -> str:
     parts = ["losspool", *path.relative_to(SOURCE).with_suffix("").parts]
@@ -105,6 +110,16 @@ def test_rooms_import_only_rooms_below_them():
     for module, path in FILES.items():
         for other in imported_modules(path) if module != "losspool.__main__" else ():
             assert ROOMS.index(room(module)) <= ROOMS.index(room(other)), f"{module} imports {other}"
+
+
+def test_rooms_start_only_what_is_listed_above_them():
+    """An import shows in the graph, the name of a module in a text does not."""
+    found = set()
+    for module, path in FILES.items():
+        texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        named = (texts & FILES.keys()) - {"losspool"}  # also the name of threads
+        found |= {(module, other) for other in named if ROOMS.index(room(module)) > ROOMS.index(room(other))}
+    assert found == set(STARTED)  # one that is no longer needed is a failure too
 
 
 def test_no_cycle_between_folders():
