@@ -16,8 +16,15 @@ import torch
 from PIL import Image
 
 from losspool.segmentation.config import LossConfig, SamplingConfig
-from losspool.segmentation.data import Augmentation, ClassIndex, FileDataset, Pair, build_index, contiguous
-from losspool.segmentation.data.kinds.streets import CLASSES, Streets
+from losspool.segmentation.data import (
+    Augmentation,
+    ClassIndex,
+    FileDataset,
+    Pair,
+    build_index,
+    contiguous,
+    open_dataset,
+)
 from losspool.segmentation.losses import Criterion
 from losspool.segmentation.models import build_model
 from losspool.segmentation.prediction import confusion
@@ -32,11 +39,11 @@ def _frame() -> FileDataset:
     holder = tempfile.TemporaryDirectory()
     atexit.register(holder.cleanup)
     folder = Path(holder.name)
-    scene = Streets(size=(1024, 2048), count=1)
+    scene = open_dataset("streets", None, "train", size=(1024, 2048), count=1)
     image, label = folder / "image.png", folder / "label.png"
     scene.image(0).save(image)
     Image.fromarray(scene.label(0)).save(label)
-    return FileDataset("frame", CLASSES, contiguous(len(CLASSES)), [Pair("frame", image, label)])
+    return FileDataset("frame", scene.classes, contiguous(len(scene.classes)), [Pair("frame", image, label)])
 
 
 def crop_step() -> Run:
@@ -112,8 +119,10 @@ def trainer_times(rounds: int) -> tuple[list[float], list[float]]:
     """
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        scenes = Streets(size=(360, 480), count=24)
-        classes = [{"name": info.name, "id": label, "color": list(info.color)} for label, info in enumerate(CLASSES)]
+        scenes = open_dataset("streets", None, "train", size=(360, 480), count=24)
+        classes = [
+            {"name": info.name, "id": label, "color": list(info.color)} for label, info in enumerate(scenes.classes)
+        ]
         (root / "classes.yaml").write_text(json.dumps({"classes": classes, "ignore": 255}))  # JSON is YAML
         for kind in ("images", "labels"):
             for split in ("train", "val"):

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,12 @@ def test_the_doctor_reports_what_is_here_and_what_is_not(monkeypatch, capsys, tm
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # a folder cannot be made in a file
     assert "not writable" in ended(monkeypatch, capsys, "doctor")[1]
+
+
+def test_the_doctor_knows_every_extra(monkeypatch, capsys):
+    known = set(metadata.metadata("losspool").get_all("Provides-Extra")) - {"dev", "docs"}
+    text = ended(monkeypatch, capsys, "doctor")[1]
+    assert set(re.findall(r"^losspool\[(\w+)\]", text, flags=re.MULTILINE)) == known
 
 
 def test_every_command_explains_itself(monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """CONTRIBUTING's loss, dataset and network, added as an outside package adds them: by import path."""
 
 import importlib
+import json
 import re
 import sys
 from pathlib import Path
@@ -60,6 +61,55 @@ def test_check_train_evaluate_and_predict(outside, command):
     )
     assert code == 0, error
     assert (outside / "p" / "0_weights.png").exists()
+
+
+OWN_DATASET = """
+import re
+from losspool.segmentation.data import Groups, Reading
+
+
+class Fields:
+    groups = Groups(re.compile("."))
+
+    def __init__(self, root, split):
+        self._files = open_fields(root, split)
+        self.name, self.classes, self.names = self._files.name, self._files.classes, self._files.names
+        self.pairs, self.label, self.fingerprint = self._files.pairs, self._files.label, self._files.fingerprint
+        self.reading = Reading()
+
+    def __len__(self):
+        return len(self.names)
+
+    def image(self, index):
+        return self._files.image(index)
+
+    def read_as(self, reading):
+        self.reading = Reading(reading.exif, (0.0, 9.0))
+
+
+fields = DatasetKind(Fields, field_splits)
+"""
+
+
+def test_a_dataset_of_another_class_has_groups_files_and_a_reading(outside, command):
+    path = outside / f"{PACKAGE}.py"
+    path.write_text(path.read_text() + OWN_DATASET)
+    code, _, error = command("train", outside / "fields.yaml", "--out", outside / "run")
+    assert code == 0, error
+    assert yaml.safe_load((outside / "run" / "config.yaml").read_text())["data"]["intensity"] == [0.0, 9.0]
+    trust = [f"--trust={PACKAGE}.{name}" for name in ("poly", "fields", "small")]
+    assert command("evaluate", outside / "run", *trust)[0] == 0
+    (stored,) = (outside / "run").glob("evaluation-*.json")
+    lines = json.loads(stored.read_text())["checkpoints"][0]["per_image"]
+    assert [line["group"] for line in lines] == ["0", "1"]
+    photo = outside / "data" / "photos" / "val" / "1.png"
+    code, _, error = command("predict", outside / "run", photo, "--out", outside / "p", "--weights", *trust)
+    assert code == 0, error  # the label is found by the image's file
+    path.write_text(path.read_text().replace('Groups(re.compile("."))', '["0", "1"]'))
+    sys.modules.pop(PACKAGE)
+    code, _, error = command("evaluate", outside / "run", *trust)
+    assert code == 2
+    assert "fields/val: its groups must be losspool.segmentation.data.Groups, got list" in error
 
 
 @pytest.mark.parametrize("untrusted", ["small", "fields", "poly"])

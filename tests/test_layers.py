@@ -47,6 +47,11 @@ PRIVATE_NAMES = {
 }
 """Names with a leading underscore that may be used on something else than ``self``, with the reason."""
 
+STARTED = {
+    ("losspool.lab.grids.tasks", "losspool.cli.job"): "a task is a command in a process of its own, on any machine",
+}
+"""Modules that a file of a lower room names in its text, to start them with ``python -m``, with the reason."""
+
 
 def module_name(path: Path) -> str:
     parts = ["losspool", *path.relative_to(SOURCE).with_suffix("").parts]
@@ -107,6 +112,16 @@ def test_rooms_import_only_rooms_below_them():
             assert ROOMS.index(room(module)) <= ROOMS.index(room(other)), f"{module} imports {other}"
 
 
+def test_rooms_start_only_what_is_listed_above_them():
+    """An import shows in the graph, the name of a module in a text does not."""
+    found = set()
+    for module, path in FILES.items():
+        texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        named = (texts & FILES.keys()) - {"losspool"}  # also the name of threads
+        found |= {(module, other) for other in named if ROOMS.index(room(module)) > ROOMS.index(room(other))}
+    assert found == set(STARTED)  # one that is no longer needed is a failure too
+
+
 def test_no_cycle_between_folders():
     graph = folder_graph()
     for name, others in sorted(graph.items()):  # seen with pytest -s
@@ -122,6 +137,18 @@ def test_a_cycle_would_be_found():
         TopologicalSorter({**folder_graph(), "segmentation.base": {"segmentation.data"}}).prepare()
 
 
+def is_door(module: str) -> bool:
+    """The ``__init__`` of a folder of ``segmentation/`` or ``lab/``; those of folders inside it are not."""
+    parts = module.split(".")
+    return FILES[module].name == "__init__.py" and (parts[1] not in ("segmentation", "lab") or len(parts) == 3)
+
+
+def test_a_folder_inside_a_room_has_no_door():
+    assert is_door("losspool.segmentation.data")
+    assert not is_door("losspool.segmentation.data.kinds.streets")
+    assert not is_door("losspool.lab.grids.tasks")
+
+
 def test_rooms_are_entered_through_their_door():
     """Other rooms, results, benchmarks and documents import from a room's ``__init__``, not from the files in it."""
     users = [*SOURCE.rglob("*.py"), *ROOT.glob("results/*.py"), *ROOT.glob("benchmarks/*.py")]
@@ -131,7 +158,7 @@ def test_rooms_are_entered_through_their_door():
             holder, _, attribute = name.rpartition(".")
             has_door = holder.startswith(("losspool.segmentation.", "losspool.lab."))
             if holder in FILES and has_door and room(holder) != own:
-                assert FILES[holder].name == "__init__.py", f"{path.name} imports {name}"
+                assert is_door(holder), f"{path.name} imports {name}"
                 door = importlib.import_module(holder)
                 assert attribute in door.__all__, f"{path.name} imports {name}"
 
@@ -154,8 +181,7 @@ def test_documents_import_from_rooms():
         for line in map(str.strip, code.splitlines()):
             if line.startswith(("from losspool.", "import losspool.")):
                 module = line.split()[1]
-                is_door = FILES[module].name == "__init__.py" or module.startswith("losspool.integrations.")
-                assert is_door, f"{path.name}: {line}"
+                assert is_door(module) or module.startswith("losspool.integrations."), f"{path.name}: {line}"
 
 
 def test_the_core_needs_torch_and_nothing_else():

@@ -68,7 +68,7 @@ def bounded_memory(more):
 
 
 def hang(path):
-    """From now on whoever reads this file waits, as for a network disk that is gone. At no moment is it missing."""
+    """From now on every reader of this file waits, as for a network disk that is gone. At no moment is it missing."""
     pipe = path.with_name(f"{path.name}.pipe")
     os.mkfifo(pipe)
     os.replace(pipe, path)

@@ -1,4 +1,4 @@
-"""Whatever a config or a class file holds, only the error that tells a user what to mend ever leaves."""
+"""Whatever a config or a class file holds, the only error raised is one that says what to fix."""
 
 import pytest
 import yaml

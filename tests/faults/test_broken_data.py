@@ -108,7 +108,7 @@ def broken_run(data):
     ]
 
 
-def test_broken_files_are_told_once_and_counted(recipe, data, tmp_path, capsys):
+def test_broken_files_are_reported_once_and_counted(recipe, data, tmp_path, capsys):
     broken = broken_run(data)
     trainer = train(recipe, tmp_path / "run", SKIP, "method=lmp", "train.steps=24", "data.workers=2")
     output = capsys.readouterr().err
@@ -295,8 +295,8 @@ def kind(request):
     return request.param
 
 
-def told_of(caught, path):
-    """One sentence with the name, of no broken file."""
+def assert_names_the_file(caught, path):
+    """One line that begins with the path; the file itself is not called broken."""
     assert not isinstance(caught.value, BrokenFileError)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
@@ -312,7 +312,7 @@ def test_a_file_that_the_machine_cannot_read_is_not_skipped(recipe, data, tmp_pa
         at_step(patch, 4, began.touch)
         with pytest.raises(UserError) as caught:
             train(recipe, tmp_path / "run", *options)
-    told_of(caught, data / "images" / "train" / Path(str(caught.value).split(": ")[0]).name)
+    assert_names_the_file(caught, data / "images" / "train" / Path(str(caught.value).split(": ")[0]).name)
     step = description(tmp_path / "run")["step"]
     assert checkpoint(tmp_path / "run", step)["step"] == step > 0
     trainer = train(recipe, tmp_path / "run", *options, resume=True)
@@ -324,7 +324,7 @@ def test_nor_left_out_of_the_index(tmp_path, monkeypatch, kind):
     trouble(monkeypatch, kind)
     with pytest.raises(UserError) as caught:
         class_index(open_folder(root, "train"), tmp_path / "cache", pytest.fail)
-    told_of(caught, root / "labels" / "train" / "002.png")
+    assert_names_the_file(caught, root / "labels" / "train" / "002.png")
 
 
 def test_nor_out_of_a_score(tmp_path, monkeypatch, kind):
@@ -332,7 +332,7 @@ def test_nor_out_of_a_score(tmp_path, monkeypatch, kind):
     trouble(monkeypatch, kind)
     with pytest.raises(UserError) as caught:
         score(lambda image: np.zeros((40, 60), np.uint8), dataset, range(6), lambda: None, skip_broken=True)
-    told_of(caught, tmp_path / "data" / "images" / "train" / "002.png")
+    assert_names_the_file(caught, tmp_path / "data" / "images" / "train" / "002.png")
 
 
 def test_nor_when_only_its_time_is_asked_for(tmp_path, monkeypatch):
@@ -349,7 +349,7 @@ def test_nor_when_only_its_time_is_asked_for(tmp_path, monkeypatch):
         patch.setattr(Path, "stat", failing)
         with pytest.raises(UserError) as caught:
             class_index(dataset, tmp_path / "cache", pytest.fail)
-    told_of(caught, path)
+    assert_names_the_file(caught, path)
 
 
 def test_a_check_lists_it_and_goes_on(tmp_path, monkeypatch, command, kind):

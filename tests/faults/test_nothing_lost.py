@@ -93,7 +93,7 @@ def test_checkpoints_that_cannot_be_read_do_not_push_out_new_ones(tmp_path, kill
     assert newest_checkpoint(folder)["step"] == 24
 
 
-def test_where_no_checkpoint_can_be_read_nothing_is_begun_anew(recipe, tmp_path, kill_at):
+def test_where_no_checkpoint_can_be_read_no_run_starts_again(recipe, tmp_path, kill_at):
     """Days of metrics would be cut off."""
     kill_at(8)
     with pytest.raises(Killed):
@@ -130,7 +130,7 @@ def test_memory_that_a_checkpoint_lacks_is_no_damage(recipe, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("gone", ["deleted", "a file", "a link to nowhere"])
-def test_where_the_checkpoints_are_gone_nothing_is_begun_anew(gone, recipe, tmp_path):
+def test_where_the_checkpoints_are_gone_no_run_starts_again(gone, recipe, tmp_path):
     """A scratch disk that is not mounted, for instance."""
     train(recipe, tmp_path / "run")
     folder = tmp_path / "run" / "checkpoints"

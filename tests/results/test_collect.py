@@ -84,7 +84,7 @@ def test_a_run_that_failed_is_taken_where_it_is_asked_for(lab, tmp_path):
     )
     collect.main([str(lab), "--out", str(tmp_path / "out"), "--failed"])
     assert contents(tmp_path / "out") == contents(lab)
-    (lab / "lmp-s2/metrics.jsonl").unlink()  # trained anew, it failed before its first line
+    (lab / "lmp-s2/metrics.jsonl").unlink()  # trained again, it failed before its first line
     collect.main([str(lab), "--out", str(tmp_path / "out"), "--failed"])
     assert contents(tmp_path / "out") == contents(lab)
     path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running"}))

@@ -35,7 +35,7 @@ def test_a_place_holds_what_its_command_prints(folder, command, monkeypatch):
     assert page == f"# Title\n\nBefore.\n\n<!-- {COMMAND} -->\n\n{output}\n<!-- end -->\n\nAfter.\n"
 
 
-def test_check_tells_of_runs_that_came_and_of_numbers_that_were_changed(folder):
+def test_check_reports_runs_that_came_and_numbers_that_were_changed(folder):
     assert "page.md: is not what its commands print" in reported(folder, "--check")
     assert (folder / "page.md").read_text(encoding="utf-8") == TEXT
     fill(folder)

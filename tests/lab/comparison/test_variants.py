@@ -28,7 +28,7 @@ def test_methods_alone(tmp_path):
     assert [run.seed for run in comparison.variants[1].runs] == [0, 1]
     assert comparison.baseline.label == "base"
     assert comparison.steps == (40, 50, 60)
-    # What the method itself sets is no label, but it is a difference.
+    # What the method itself sets is not part of the label, but it is a difference.
     assert set(comparison.differences()) == {"method", "loss.name", "sampling.mix"}
 
 
@@ -133,7 +133,7 @@ def test_a_run_that_failed_has_no_score_and_is_named(tmp_path):
         compare(find_runs([tmp_path]), baseline="lmp, lr = 0.2")
 
 
-def test_a_failed_run_that_another_makes_up_for_is_not_told(tmp_path):
+def test_a_failed_run_that_another_makes_up_for_is_not_reported(tmp_path):
     runs = write(tmp_path, ("lmp", {}), ("lmp", {}), ("lmp", {"seed": 1}), ("lmp", {"seed": 1}))
     for name in ("run1", "run2", "run3"):
         change_json(tmp_path / name / "run.json", status="failed")

@@ -30,7 +30,7 @@ def log(job, *lines):
     job.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 9, "sp')
 
 
-def test_the_table_tells_state_step_and_last_validation(jobs):
+def test_the_table_shows_state_step_and_last_validation(jobs):
     seen = Progress(jobs)
     log(
         jobs[4],

@@ -58,7 +58,7 @@ def test_intervals_over_images(tmp_path):
         assert any("image interval covers resampling" in note for note in table.notes)
 
 
-def test_a_method_that_was_not_counted_on_each_image_is_told(tmp_path):
+def test_a_method_that_was_not_counted_on_each_image_is_reported(tmp_path):
     root = write_lab(tmp_path / "runs", seeds=(0,), evaluated=(60,), previews=False)
     config = lab_config("focal")
     path = write_lab_evaluation(write_lab_run(root / "focal", config, previews=False), config, level=0.4)
@@ -250,7 +250,7 @@ def test_damaged_evaluations(content, words, tmp_path):
         tables(root, "methods", source="test")
 
 
-def test_unequal_seeds_are_told(tmp_path):
+def test_unequal_seeds_are_reported(tmp_path):
     root = write_lab(tmp_path / "runs", seeds=(0, 1), previews=False)
     write_lab_run(root / "lmp-s2", lab_config("lmp", 2), level=0.42, previews=False)
     table = tables(root, "methods")["methods"]

@@ -1,4 +1,4 @@
-"""Threads over many items: in order, bounded, and never in the way of whoever wants to leave."""
+"""Threads over many items: in order, bounded, and never in the way of an exit."""
 
 import threading
 import time

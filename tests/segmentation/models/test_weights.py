@@ -176,7 +176,7 @@ def test_pickled_code_is_refused_and_not_run(how, tmp_path):
 
 
 def broken(path):
-    """Files that are no weights, and what is said of them."""
+    """Files that are not weights."""
     torch.save({"a": torch.randn(100)}, path / "whole.pth")
     save_file({"a": torch.randn(100)}, path / "whole.safetensors")
     for suffix in (".pth", ".safetensors"):

@@ -119,7 +119,7 @@ def test_lines_past_the_checkpoint_are_cut(recipe, tmp_path):
     assert_equal(checkpoint(out, 12), checkpoint(tmp_path / "whole", 12))
 
 
-def test_a_kill_before_the_first_checkpoint_begins_anew(recipe, tmp_path):
+def test_a_kill_before_the_first_checkpoint_starts_again(recipe, tmp_path):
     """Lines of a run that left no checkpoint, the last one torn, are cut; the run is the undisturbed one."""
     train(recipe, tmp_path / "whole")
     out = tmp_path / "parts"

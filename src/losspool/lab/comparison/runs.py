@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 
 from losspool.segmentation.base import UserError, read_json, say
 from losspool.segmentation.config import Config, load_config
-from losspool.segmentation.data import ClassInfo
+from losspool.segmentation.data import ClassInfo, is_video
 from losspool.segmentation.prediction import COUNTS, REGION_COUNTS, iou_of_counts, mean_of_present, none_if_nan
 from losspool.segmentation.runs import RunFolder, read_metrics
 
 VALIDATION = "validation"
-VIDEOS = ("camvid", "cityscapes")
-"""Datasets whose images are frames of videos."""
 
 Summary = dict[str, Any]
 """Scores of a checkpoint: ``miou``, ``iou`` and ``pixels`` per class, and whatever else metrics.jsonl or an evaluation
@@ -157,7 +155,7 @@ class Run:
         content = read_json(path)
         entries = _list(path, content, "checkpoints")
         # Evaluations of version 0.1 do not say it.
-        video = content.get("video", self.config.data.name in VIDEOS) is True
+        video = content.get("video", is_video(self.config.data.name)) is True
         for entry in entries:
             if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
                 raise UserError(f"{path}: has a checkpoint without step")

@@ -11,7 +11,7 @@ from typing import Any
 from losspool.lab.comparison.runs import Run
 from losspool.segmentation.base import UserError
 from losspool.segmentation.config import METHODS, Config, flat
-from losspool.segmentation.data import DATASETS
+from losspool.segmentation.data import DATASETS, is_custom
 from losspool.segmentation.losses import parse_m
 from losspool.segmentation.runs import FREE_TO_CHANGE
 
@@ -72,7 +72,7 @@ def labels(configs: Sequence[Config]) -> list[str]:
 def settings(config: Config) -> dict[str, Any]:
     """The settings that can distinguish variants, by dotted name."""
     found = {key: value for key, value in flat(config).items() if key not in _NOT_COMPARED}
-    if config.data.name in DATASETS and config.data.name != "folder":
+    if config.data.name in DATASETS and not is_custom(config.data.name):
         # A known dataset is the same wherever it is stored; its images have 8 bits, and no EXIF orientation.
         found = {key: value for key, value in found.items() if key not in _OF_FILES}
     if config.model.weights is not None:

@@ -116,7 +116,7 @@ def run_jobs(jobs: Sequence[Job], run_with: Executor, *, threads: int, logs: Pat
             while tasks:
                 for outcome in run_with.ended(_POLL):
                     del tasks[outcome.name]
-                    _settle(by_name[outcome.name], outcome, result, progress)
+                    _record_outcome(by_name[outcome.name], outcome, result, progress)
                 for name, task in tasks.items():
                     if progress.rows[name].state == "waiting" and _size(task.log) != sizes[name]:
                         progress.set(name, "running")
@@ -132,7 +132,7 @@ def run_jobs(jobs: Sequence[Job], run_with: Executor, *, threads: int, logs: Pat
     return result
 
 
-def _settle(job: Job, outcome: Outcome, result: Result, progress: Progress) -> None:
+def _record_outcome(job: Job, outcome: Outcome, result: Result, progress: Progress) -> None:
     if outcome.code == 0 and not job.missing:
         progress.set(job.name, "finished")
     else:

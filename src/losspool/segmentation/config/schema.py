@@ -22,7 +22,7 @@ from losspool.segmentation.base import (
     parse_number,
     section,
 )
-from losspool.segmentation.data import DATASETS, Dataset, Intensity, Reading, dataset_kind, open_dataset
+from losspool.segmentation.data import DATASETS, Dataset, Intensity, Reading, dataset_kind, is_custom, open_dataset
 from losspool.segmentation.losses import LOSSES, LossConfig
 from losspool.segmentation.models import MODELS, PACKAGES, UNET, BatchNormMode, default_output_stride
 
@@ -142,8 +142,8 @@ class DataConfig:
 
     @property
     def title(self) -> str:
-        """The data's human-readable name: the folder's for ``folder`` data, else ``name`` without its package."""
-        if self.name == "folder" and self.root is not None:
+        """The data's human-readable name: the folder's for custom data, else ``name`` without its package."""
+        if is_custom(self.name) and self.root is not None:
             return os.path.basename(os.path.abspath(os.path.expanduser(self.root))) or self.name
         return self.name.rpartition(".")[2]
 
@@ -203,7 +203,7 @@ class TrainConfig:
     steps: Count = 1000
     """Updates of the weights. May be raised when a run is resumed: the schedule is then that of the new number."""
     batch: Count = 4
-    """Crops per update, process and micro-batch; the most of a micro-batch with ``global_batch``."""
+    """Crops per update, process and micro-batch; the largest micro-batch with ``global_batch``."""
     accumulate: Count = 1
     """Micro-batches per update."""
     global_batch: Count | None = None

@@ -5,9 +5,10 @@ from losspool.segmentation.data.checking.traps import index_warnings
 from losspool.segmentation.data.crops.augment import Augmentation, crop
 from losspool.segmentation.data.crops.indexing import ClassIndex, build_index, cache_folder, class_index
 from losspool.segmentation.data.files.file_dataset import FileDataset, Pair, existing_folder, images_below, unread_files
-from losspool.segmentation.data.files.groups import Groups
+from losspool.segmentation.data.files.groups import Groups, HasGroups, groups_of
 from losspool.segmentation.data.files.images import (
     SUFFIXES,
+    HasReading,
     Intensity,
     Reading,
     UnknownRangeError,
@@ -22,12 +23,20 @@ from losspool.segmentation.data.importing.layouts import in_label_folder
 from losspool.segmentation.data.importing.splitting import Splitting
 from losspool.segmentation.data.kinds.cityscapes import CLASSES as CITYSCAPES_CLASSES
 from losspool.segmentation.data.kinds.cityscapes import LABEL_IDS as CITYSCAPES_LABEL_IDS
-from losspool.segmentation.data.kinds.registry import DATASETS, DatasetKind, dataset_kind, open_dataset
+from losspool.segmentation.data.kinds.registry import (
+    DATASETS,
+    DatasetKind,
+    dataset_kind,
+    is_custom,
+    is_video,
+    open_dataset,
+)
 from losspool.segmentation.data.kinds.voc import report_prepared_voc
 from losspool.segmentation.data.protocol import (
     IGNORE,
     ClassInfo,
     Dataset,
+    HasFiles,
     HasLooks,
     Pixels,
     Skip,
@@ -51,7 +60,10 @@ __all__ = [
     "DatasetKind",
     "FileDataset",
     "Groups",
+    "HasFiles",
+    "HasGroups",
     "HasLooks",
+    "HasReading",
     "ImportOptions",
     "Intensity",
     "Pair",
@@ -69,9 +81,12 @@ __all__ = [
     "crop",
     "dataset_kind",
     "existing_folder",
+    "groups_of",
     "images_below",
     "in_label_folder",
     "index_warnings",
+    "is_custom",
+    "is_video",
     "known_splits",
     "open_dataset",
     "open_image",

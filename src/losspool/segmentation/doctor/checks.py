@@ -15,8 +15,8 @@ import torch
 import losspool
 from losspool import kernels
 
-EXTRAS = ("train", "export", "voc", "lab", "ray")
-"""Optional extras listed in pyproject.toml."""
+EXTRAS = ("train", "export", "voc", "lab", "ray", "slurm")
+"""The extras of pyproject.toml, without those for work on losspool itself."""
 
 
 def examine() -> Iterator[tuple[str, str]]:

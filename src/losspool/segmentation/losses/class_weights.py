@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,15 +41,19 @@ def effective_number(index: ClassIndex, beta: float) -> NDArray[np.float64]:
     return np.divide(1 - beta, 1 - beta**pixels, out=np.zeros_like(pixels), where=pixels > 0)
 
 
+BALANCES: dict[str, Callable[[ClassIndex, LossConfig], NDArray[np.float64]]] = {
+    "inverse": lambda index, settings: inverse_frequency(index),
+    "median": lambda index, settings: median_frequency(index),
+    "effective": lambda index, settings: effective_number(index, settings.effective_beta),
+}
+"""The weightings that ``loss.class_weights`` may name, besides none."""
+
+
 def balancing_weights(settings: LossConfig, index: ClassIndex) -> NDArray[np.float64]:
     """(C,): the weights of ``loss.class_weights``, scaled to a mean of 1 over the training pixels."""
     wanted = settings.class_weights
-    if wanted == "inverse":
-        weights = inverse_frequency(index)
-    elif wanted == "median":
-        weights = median_frequency(index)
-    elif wanted == "effective":
-        weights = effective_number(index, settings.effective_beta)
+    if isinstance(wanted, str):
+        weights = BALANCES[wanted](index, settings)
     else:
         weights = np.array(wanted, np.float64)
         if len(weights) != index.pixels.shape[1]:

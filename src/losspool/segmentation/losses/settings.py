@@ -19,6 +19,7 @@ from losspool.segmentation.base import (
     parse_number,
     section,
 )
+from losspool.segmentation.losses.class_weights import BALANCES
 from losspool.segmentation.losses.table import LOSSES
 from losspool.segmentation.losses.values import (
     Norm,
@@ -32,7 +33,7 @@ from losspool.segmentation.losses.values import (
 )
 
 T = TypeVar("T")
-_BALANCES = ("none", "inverse", "median", "effective")
+_BALANCES = ("none", *BALANCES)
 
 
 def _checked_weights(value: Any) -> Any:

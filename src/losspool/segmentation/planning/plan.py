@@ -17,11 +17,12 @@ from losspool.segmentation.config import DataConfig, load_config
 from losspool.segmentation.data import (
     ClassIndex,
     Dataset,
-    FileDataset,
+    HasReading,
     WarnOnce,
     class_index,
     existing_folder,
     index_warnings,
+    is_custom,
     known_splits,
     with_hint,
 )
@@ -140,7 +141,7 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
             none = f", or {_NO_SPLIT} for none" if option == "--val" else ""
             raise UserError(f"{root}: unknown split {split!r}; choose from {', '.join(known)} with {option}{none}")
     data = DataConfig(name=name, root=os.path.abspath(root), train=options.train, val=None if val == _NO_SPLIT else val)
-    if name == "folder" and not (root / "classes.yaml").exists():
+    if is_custom(name) and not (root / "classes.yaml").exists():
         raise with_hint(UserError(f"{root}: there is no classes.yaml"), name, root)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -269,7 +270,7 @@ def _data_settings(data: DataConfig, dataset: Dataset) -> list[Setting]:
     found = [Setting("data.name", data.name), Setting("data.root", data.root)]
     without = "" if data.val else "no validation: the last checkpoint is the result"
     found += [Setting("data.train", data.train), Setting("data.val", data.val, without)]
-    if isinstance(dataset, FileDataset) and isinstance(dataset.reading.intensity, tuple):
+    if isinstance(dataset, HasReading) and isinstance(dataset.reading.intensity, tuple):
         found.append(Setting("data.intensity", dataset.reading.intensity, "the range of the values in the images"))
     return found
 

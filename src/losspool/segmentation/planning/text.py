@@ -1,4 +1,4 @@
-"""A recipe as text, with the reasons as comments."""
+"""A recipe as text, with the reasons as comments. Apart from ``plan.py``, which decides and does not format."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import numpy as np
 from losspool import __version__
 from losspool.segmentation.base import plain, progress_bar, replacing, write_json
 from losspool.segmentation.config import EvaluateConfig
-from losspool.segmentation.data import FileDataset, Groups, WarnOnce, check_classes
+from losspool.segmentation.data import Groups, WarnOnce, check_classes, groups_of
 from losspool.segmentation.prediction.regions import REGIONS
 from losspool.segmentation.prediction.scoring import Scores, score
 from losspool.segmentation.prediction.trained_run import TrainedRun
@@ -108,6 +108,7 @@ class Evaluation:
 def evaluate_run(run: TrainedRun, steps: Iterable[int], split: str, settings: EvaluateConfig) -> Evaluation:
     """Score the checkpoints one by one."""
     config, dataset = run.config, run.dataset(split)
+    groups = groups_of(dataset)
     found: dict[int, Scores] = {}
     commit = source_commit()
     warn = WarnOnce()
@@ -124,7 +125,6 @@ def evaluate_run(run: TrainedRun, steps: Iterable[int], split: str, settings: Ev
         for error in found[step].broken or ():
             warn(error)
     names = tuple(info.name for info in dataset.classes)
-    groups = dataset.groups if isinstance(dataset, FileDataset) else Groups()
     return Evaluation(dataset.name, split, len(dataset), names, settings, config.data.zoom, found, groups, commit)
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from losspool.segmentation.base import UserError, counted, in_threads, plain, say, track
-from losspool.segmentation.data import CITYSCAPES_CLASSES, ClassInfo, Pixels
+from losspool.segmentation.data import CITYSCAPES_CLASSES, ClassInfo, Pixels, is_custom
 from losspool.segmentation.prediction.pictures import (
     cityscapes_image,
     heat_image,
@@ -54,7 +54,7 @@ def parse_formats(given: Sequence[str], classes: Sequence[ClassInfo], weights: b
 
 def label_values(run: TrainedRun, classes: Sequence[ClassInfo]) -> list[int] | None:
     """The value of each class in the label files of the run's data; None if neither checkpoint nor data have it."""
-    if run.config.data.name == "folder" and any(info.id is None for info in classes):
+    if is_custom(run.config.data.name) and any(info.id is None for info in classes):
         try:  # a checkpoint of version 0.1
             classes = run.dataset(run.config.data.train, tuple(classes)).classes
         except UserError:
@@ -82,7 +82,7 @@ def predict_run(
         path: the run's folder.
         checkpoint: ``last``, ``best`` or a step.
         out: the output folder.
-        formats: keys of ``SUFFIXES`` (default: palette and overlay, and ids of ``folder`` data).
+        formats: keys of ``SUFFIXES`` (default: palette and overlay, and ids of custom data).
         source: an image or a folder of images (default: images of the run's own data).
         split: split of the run's data (default: validation). With ``source``, the split with its labels.
         names: predict only these images of the split.
@@ -100,7 +100,7 @@ def predict_run(
     trained, data = run.load_one(checkpoint), run.config.data
     values = label_values(run, trained.classes)
     if ids is None:
-        ids = not formats and data.name == "folder" and values is not None
+        ids = not formats and is_custom(data.name) and values is not None
     kinds = parse_formats([*(formats or ["palette", "overlay"]), *(["ids"] if ids else [])], trained.classes, weights)
     if "ids" in kinds and values is None:
         raise UserError(

@@ -14,7 +14,7 @@ from losspool.segmentation.base import BrokenFileError, UserError, counted, say
 from losspool.segmentation.data import (
     SUFFIXES,
     Dataset,
-    FileDataset,
+    HasFiles,
     Pixels,
     Reading,
     UnknownRangeError,
@@ -84,7 +84,7 @@ def with_labels(sources: Iterable[Source], datasets: Sequence[Dataset]) -> list[
     """Give each source the label that its file has in one of the datasets."""
     known: dict[Path, tuple[Dataset, int]] = {}
     for dataset in datasets:
-        if isinstance(dataset, FileDataset):
+        if isinstance(dataset, HasFiles):
             known |= {pair.image.resolve(): (dataset, index) for index, pair in enumerate(dataset.pairs)}
     found = []
     for source in sources:
@@ -100,7 +100,7 @@ def with_labels(sources: Iterable[Source], datasets: Sequence[Dataset]) -> list[
 
 
 def _source_at(dataset: Dataset, index: int, labelled: bool) -> Source:
-    path = dataset.pairs[index].image if isinstance(dataset, FileDataset) else None
+    path = dataset.pairs[index].image if isinstance(dataset, HasFiles) else None
     read = partial(read_pair, dataset, index) if labelled else partial(_read_image_only, dataset, index)
     return Source(dataset.names[index], read, path, index)
 

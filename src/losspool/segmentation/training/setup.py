@@ -16,7 +16,7 @@ from losspool.segmentation.config import Config, ModelConfig, TrainConfig
 from losspool.segmentation.data import (
     ClassInfo,
     Dataset,
-    FileDataset,
+    HasReading,
     WarnOnce,
     check_classes,
     class_index,
@@ -71,7 +71,7 @@ def set_up(
     check_prefetch(config.data.workers, config.sampling.lag)
     check_trackers(config.train.trackers)
     data = config.data.open(config.data.train)
-    if isinstance(data, FileDataset) and data.reading != config.data.reading:
+    if isinstance(data, HasReading) and data.reading != config.data.reading:
         config = replace(config, data=replace(config.data, intensity=data.reading.intensity))
     val_data = _validation_data(config)
     warn = WarnOnce(silent=fabric.global_rank != 0)
@@ -91,8 +91,8 @@ def set_up(
     network, optimizer = _network_and_optimizer(model, config.train, fabric)
     validation = None
     if val_data is not None:
-        count, goes_on = config.train.previews, stored is not None
-        previews = Previews(folder.previews, val_data, count, broken, goes_on=goes_on)
+        count, resumed = config.train.previews, stored is not None
+        previews = Previews(folder.previews, val_data, count, broken, resumed=resumed)
         validation = Validation(fabric, config, model, val_data, previews, index, warn)
     setup = Setup(
         folder=folder,

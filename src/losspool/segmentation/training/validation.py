@@ -70,16 +70,16 @@ class Validation:
 class Previews:
     """Previews of ``count`` images spread over a split. Files are numbered, because image names are untrusted.
 
-    With ``broken``, a broken image is reported to it and gets no previews; without it, it is an error. A run that
-    ``goes_on`` keeps the images that it has, and their numbers, if their count changes.
+    With ``broken``, a broken image is reported to it and gets no previews; without it, it is an error. A ``resumed``
+    run keeps the images that it has, and their numbers, if their count changes.
     """
 
     def __init__(
-        self, folder: Path, dataset: Dataset, count: int, broken: Skip | None = None, *, goes_on: bool = False
+        self, folder: Path, dataset: Dataset, count: int, broken: Skip | None = None, *, resumed: bool = False
     ) -> None:
         self._folder, self._dataset, self._broken = folder, dataset, broken
         places = np.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().astype(int)
-        self._written = self._read_names() if goes_on else []
+        self._written = self._read_names() if resumed else []
         known = {name: index for index, name in enumerate(dataset.names)}
         kept = [known[name] for name in self._written] if known.keys() >= set(self._written) else []
         self._indices = [*kept, *sorted(set(places.tolist()) - set(kept))][:count]

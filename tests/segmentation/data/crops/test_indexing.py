@@ -1,4 +1,4 @@
-"""The class index tells the truth about the labels, and its cache is only read when it is whole and current."""
+"""The class index agrees with the labels, and its cache is only read when it is complete and current."""
 
 import os
 import pickle

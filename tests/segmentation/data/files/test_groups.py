@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from cityscapes_data import write_cityscapes
 from losspool.segmentation.base import UserError
+from losspool.segmentation.data import is_custom, is_video, open_dataset
 from losspool.segmentation.data.files.groups import parse_groups
-from losspool.segmentation.data.kinds.camvid import open_camvid
 from losspool.segmentation.data.kinds.folder import open_folder
 from small_data import CLASSES, VOID, save, write_classes
 from trained_runs import small_config, write_run
@@ -59,7 +60,12 @@ def test_an_evaluation_stores_them(tmp_path, command):
         assert content["video"] is False
 
 
-def test_camvid_is_video(tmp_path):
+def test_kinds_and_their_datasets_agree_on_what_is_video(tmp_path):
     save(tmp_path / "images/val/0016E5_07959.png", [[0]])
     save(tmp_path / "labels/val/0016E5_07959.png", [[0]])
-    assert open_camvid(tmp_path, "val").groups.video
+    write_classes(tmp_path)
+    write_cityscapes(tmp_path, count=1)
+    for name, video in (("camvid", True), ("cityscapes", True), ("folder", False)):
+        assert open_dataset(name, tmp_path, "val").groups.video == is_video(name) == video
+    assert not is_video("missing.package")  # asked without importing it
+    assert not is_custom("missing.package")

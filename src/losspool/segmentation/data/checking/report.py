@@ -15,10 +15,10 @@ from losspool.segmentation.base import UserError, plain
 from losspool.segmentation.data.checking.check import Findings, check_dataset
 from losspool.segmentation.data.checking.traps import notes_and_warnings, overlaps
 from losspool.segmentation.data.files.faults import report_lines
-from losspool.segmentation.data.files.file_dataset import FileDataset, existing_folder
-from losspool.segmentation.data.files.images import Reading
+from losspool.segmentation.data.files.file_dataset import existing_folder
+from losspool.segmentation.data.files.images import HasReading, Reading
 from losspool.segmentation.data.importing.hints import known_splits, layout_hint
-from losspool.segmentation.data.kinds.registry import open_dataset, splits_of
+from losspool.segmentation.data.kinds.registry import is_custom, open_dataset, splits_of
 from losspool.segmentation.data.protocol import IGNORE
 
 _BAR = 32
@@ -66,7 +66,7 @@ def report_check(name: str, root: Path | None, split: str | None = None) -> bool
         show(summary + ("" if findings.labelled else ", no labels"))
         output.print()
         sound &= not findings.faults
-    if not checked and name == "folder" and root is not None and (hint := layout_hint(root)):
+    if not checked and is_custom(name) and root is not None and (hint := layout_hint(root)):
         show(f"note: {root} {hint}")
     for warning in overlaps(checked):
         show(f"warning: {warning}")
@@ -82,7 +82,7 @@ def _training_reading(name: str, root: Path | None) -> Reading | None:
         train = open_dataset(name, root, "train") if "train" in splits_of(name, root) else None
     except UserError:  # reported when the split is checked
         return None
-    return train.reading if isinstance(train, FileDataset) and isinstance(train.reading.intensity, tuple) else None
+    return train.reading if isinstance(train, HasReading) and isinstance(train.reading.intensity, tuple) else None
 
 
 def class_table(findings: Findings, width: int) -> Table:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from reprlib import repr as short  # file contents may be arbitrarily long
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from losspool.segmentation.base import UserError
+from losspool.segmentation.data.protocol import Dataset
 
 VIDEO = "video"
 
@@ -49,6 +50,25 @@ class Groups:
             if any(fnmatchcase(name, member) for member in members):
                 return group
         return name
+
+
+@runtime_checkable
+class HasGroups(Protocol):
+    """Optional extension of a dataset, for one whose images belong together. Evaluations store the groups."""
+
+    @property
+    def groups(self) -> Groups:
+        """Which images belong together."""
+
+
+def groups_of(dataset: Dataset) -> Groups:
+    """The dataset's groups; without any, each image is independent."""
+    found: object = dataset.groups if isinstance(dataset, HasGroups) else Groups()
+    if not isinstance(found, Groups):
+        raise UserError(
+            f"{dataset.name}: its groups must be losspool.segmentation.data.Groups, got {type(found).__name__}"
+        )
+    return found
 
 
 def parse_groups(path: Path, value: Any) -> Groups:

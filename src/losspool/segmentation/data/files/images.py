@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,18 @@ class Reading:
     intensity: Intensity = "auto"
     """The values that become black and white, in grey images of more than 8 bits. ``full``: 0 and 65535.
     ``auto``: a dataset finds the range of its images."""
+
+
+@runtime_checkable
+class HasReading(Protocol):
+    """Optional extension of a dataset, for one that reads its image files as the ``data`` section of a recipe says."""
+
+    @property
+    def reading(self) -> Reading:
+        """How image files are read. An ``intensity`` that was found replaces ``auto``."""
+
+    def read_as(self, reading: Reading) -> None:
+        """Read the files like this from now on."""
 
 
 _STORED = Reading("ignore", "full")

@@ -10,7 +10,7 @@ from pathlib import Path
 from losspool.segmentation.base import UserError
 from losspool.segmentation.data.files.file_dataset import walk
 from losspool.segmentation.data.importing.import_data import source_layout
-from losspool.segmentation.data.kinds.registry import splits_of
+from losspool.segmentation.data.kinds.registry import is_custom, splits_of
 
 
 def known_splits(name: str, root: Path | None) -> Sequence[str]:
@@ -22,8 +22,8 @@ def known_splits(name: str, root: Path | None) -> Sequence[str]:
 
 
 def with_hint(error: UserError, name: str, root: Path | None) -> UserError:
-    """The error with what the folder holds instead, if it is not a dataset of the kind ``folder``."""
-    hint = layout_hint(root) if name == "folder" and root is not None and os.path.isdir(root) else ""
+    """The error with what the folder holds instead, if it is not a custom dataset."""
+    hint = layout_hint(root) if is_custom(name) and root is not None and os.path.isdir(root) else ""
     return UserError(f"{error}; it {hint}") if hint else error
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from losspool.segmentation.base import UserError, did_you_mean, import_by_path, is_import_path
-from losspool.segmentation.data.files.file_dataset import FileDataset, existing_folder
-from losspool.segmentation.data.files.images import Reading
+from losspool.segmentation.data.files.file_dataset import existing_folder
+from losspool.segmentation.data.files.images import HasReading, Reading
 from losspool.segmentation.data.kinds import camvid, cityscapes, folder, streets, voc
 from losspool.segmentation.data.protocol import Dataset
 
@@ -31,12 +31,16 @@ class DatasetKind:
     """Whether the data is generated on the fly and needs no folder."""
     options: Callable[[Any, str], dict[str, Any]] = _no_options
     """Returns further arguments of ``open``, from the ``data`` section of a recipe and the split."""
+    custom: bool = False
+    """Whether each root is a dataset of its own, described by its classes.yaml; else every root holds the same data."""
+    video: bool = False
+    """Whether the images are frames of videos. Only evaluations of version 0.1 need it; newer ones have their own."""
 
 
 DATASETS: dict[str, DatasetKind] = {
-    "camvid": DatasetKind(camvid.open_camvid, camvid.splits),
-    "cityscapes": DatasetKind(cityscapes.open_cityscapes, cityscapes.splits),
-    "folder": DatasetKind(folder.open_folder, folder.splits),
+    "camvid": DatasetKind(camvid.open_camvid, camvid.splits, video=True),
+    "cityscapes": DatasetKind(cityscapes.open_cityscapes, cityscapes.splits, video=True),
+    "folder": DatasetKind(folder.open_folder, folder.splits, custom=True),
     "voc": DatasetKind(voc.open_voc, voc.splits),
     "streets": DatasetKind(streets.Streets, streets.splits, generated=True, options=streets.options),
 }
@@ -52,6 +56,16 @@ def dataset_kind(name: str) -> DatasetKind:
     if not isinstance(kind, DatasetKind):
         raise UserError(f"dataset {name!r} must be a losspool.segmentation.data.DatasetKind, got {type(kind).__name__}")
     return kind
+
+
+def is_custom(name: str) -> bool:
+    """``DatasetKind.custom``. False for import paths: runs may be untrusted, and asking would import their code."""
+    return name in DATASETS and DATASETS[name].custom
+
+
+def is_video(name: str) -> bool:
+    """``DatasetKind.video``. False for import paths, see :func:`is_custom`."""
+    return name in DATASETS and DATASETS[name].video
 
 
 def check_dataset_name(name: str) -> None:
@@ -76,7 +90,7 @@ def open_dataset(
     dataset = kind.open(_root(name, root), split, **options)
     if not len(dataset):
         raise UserError(f"{root}: the split {split!r} of {name} holds no images")
-    if isinstance(dataset, FileDataset):
+    if isinstance(dataset, HasReading):
         dataset.read_as(reading or Reading())
     return dataset
 
