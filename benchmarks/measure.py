@@ -81,7 +81,7 @@ class Contestant:
 def interleave(
     steps: Mapping[str, Step], rounds: int, threads: int, warmup: int = 2
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Seconds of every step in every round, and the reasons of those that failed.
+    """Seconds of every step in every round, and the reason of each failure.
 
     A round runs each step once, one after the other, and starts one further on each time.
     """

@@ -5,7 +5,6 @@ socket: it goes to the background once it is ready, and ends with the last proce
 """
 
 import contextlib
-import fcntl
 import gc
 import json
 import os
@@ -15,17 +14,17 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
+
+from filelock import FileLock, Timeout
 
 STAY = b"stay"
 """What a process sends that needs this one."""
 
 
-@contextlib.contextmanager
-def starting(option: int = 0):
+def starting(blocking: bool = True) -> FileLock:
     """One process at a time looks whether this one runs, or ends it."""
-    with open(__file__) as file:
-        fcntl.flock(file, fcntl.LOCK_EX | option)
-        yield
+    return FileLock(os.path.join(tempfile.gettempdir(), f"losspool-tests-{os.getuid()}.lock"), blocking=blocking)
 
 
 def serve(path: str) -> tuple[str, list[str]]:
@@ -51,10 +50,7 @@ def serve(path: str) -> tuple[str, list[str]]:
             owners.remove(owner)
             owner.close()
         if not (owners or ready):
-            with (
-                contextlib.suppress(BlockingIOError),
-                starting(fcntl.LOCK_NB),
-            ):  # or another process may be about to ask
+            with contextlib.suppress(Timeout), starting(blocking=False):  # or another process may be about to ask
                 shutil.rmtree(os.path.dirname(path))
                 os._exit(0)
         if reader in ready:

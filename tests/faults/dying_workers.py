@@ -46,7 +46,7 @@ def exhaust(batches, sampler):
 
 
 def die_with_a_lock(folder, patch):
-    """A worker asks whether it is done, and dies before it has let go of the lock that is needed to tell it."""
+    """A worker asks whether it is done, and dies before it has let go of the lock that the answer needs."""
     real, trainer, asked = Event.is_set, os.getpid(), []
 
     def is_set(self):

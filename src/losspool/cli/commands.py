@@ -99,7 +99,9 @@ def train(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Settings such as method=lmp loss.p=1.5 train.steps=500.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/<data>-<method>-<seed>).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder (default: runs/<data>-<recipe>-<method>-<seed>).")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run, or start it if it does not exist.")] = False,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default: all cores).")] = None,
 ) -> None:

@@ -71,7 +71,7 @@ def test_table_2_has_all_methods_of_its_time(name, tmp_path):
 
 
 def test_camvids_table_2_has_every_method_that_was_published(tmp_path):
-    """More seeds of those that the paper is about; random_pixels is not a method of its Table 2."""
+    """More seeds for the methods that the paper is about; random_pixels is not a method of its Table 2."""
     seeds = Counter(job.config.method for job in jobs("camvid-table2", tmp_path))
     methods = set(METHODS) - NEWER - {"random_pixels"}
     assert seeds == {method: 5 if method in ("base", "lmp_loss_only", "lmp") else 3 for method in methods}

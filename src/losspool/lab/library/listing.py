@@ -1,4 +1,7 @@
-"""The grids that come with the package, and ``losspool recipes``, which lists them beside the recipes."""
+"""The grids that come with the package, and ``losspool recipes``, which lists them beside the recipes.
+
+Beside the grids, whose folder it reads, as ``config/library`` is beside the recipes.
+"""
 
 from __future__ import annotations
 

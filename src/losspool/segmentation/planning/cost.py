@@ -1,4 +1,4 @@
-"""What training a network costs on this machine: memory and time, measured."""
+"""What training a network costs on this machine: memory and time, measured. The only file of a plan that trains."""
 
 from __future__ import annotations
 

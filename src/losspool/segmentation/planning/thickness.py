@@ -1,4 +1,4 @@
-"""How thick the things of a class are, in pixels."""
+"""How thick the things of a class are, in pixels. Geometry of labels alone; ``plan.py`` draws conclusions from it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from lab_runs import CLASSES, statistics_of, write_lab
 from losspool.lab.comparison import Statistics, compare
 from losspool.lab.comparison.runs import find_runs
-from losspool.lab.figures import files, style, write_figures
+from losspool.lab.figures import style, table, write_figures
 from losspool.segmentation.base.errors import UserError
 
 STRANGE = ("$road$ & <script>alert(1)</script>", "_pole_", "line\nbreak \x1b[31m", "100 % \\alpha {x}", "$\\frac{1}$")
@@ -91,7 +91,7 @@ def test_wrong_names(tmp_path, only, message):
 @pytest.fixture
 def of_runs_alone(monkeypatch):
     """Fig. 1 and 2 take time, and do not depend on the runs."""
-    monkeypatch.setattr(files, "_OF_THE_LOSS", {})
+    monkeypatch.setattr(table, "_OF_THE_LOSS", {})
 
 
 @pytest.mark.usefixtures("of_runs_alone")
