@@ -68,8 +68,10 @@ def draw(norms: Sequence[Norms]) -> Figure:
         color = colormaps[COLORMAP](0.9 * place / max(len(norms) - 1, 1))
         axes.plot(each.steps, each.values, color=color, label=each.method)
     axes.set(xlabel="step", ylabel="norm of the gradient", yscale="log", xlim=(0, None))
+    for write in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        write("{x:g}")  # powers of ten would need mathematical text, which the style leaves off for names of classes
     axes.grid(axis="y", which="both")
-    axes.legend(frameon=False, ncols=len(norms), fontsize=8.5, loc="upper right")
+    figure.legend(*axes.get_legend_handles_labels(), frameon=False, ncols=len(norms), loc="outside upper center")
     return figure
 
 
