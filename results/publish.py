@@ -22,7 +22,7 @@ from losspool.cli.app import app
 from losspool.segmentation.base import UserError, replacing
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = (ROOT / "README.md", *sorted(ROOT.glob("results/*/README.md")))
+DOCUMENTS = tuple(sorted(ROOT.glob("results/*/README.md")))
 BEGIN, END = re.compile(r"<!-- (losspool lab table .*) -->\n"), "<!-- end -->\n"
 
 

@@ -107,3 +107,21 @@ def test_a_document_that_is_not_there(folder):
 
 def test_the_published_documents_are_current():
     publish.main(["--check"])
+
+
+def cells(line):
+    return [cell.strip(" *").replace("<u>", "").replace("</u>", "") for cell in line.strip().strip("|").split("|")]
+
+
+def test_the_readme_shows_what_the_pages_of_results_show():
+    """Its rows are copied by hand: each must stand in the first table by method of the page that it links to."""
+    lines = (publish.ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith("| [") and "](results/" in line]
+    assert rows
+    for row in rows:
+        page = publish.ROOT / row.partition("](")[2].partition(")")[0]
+        table = page.read_text(encoding="utf-8").partition("**Methods: mIoU in %**")[2].partition("\n\n**")[0]
+        by_method = {found[0]: found for found in map(cells, table.splitlines()) if len(found) > 1}
+        _, plain, pooled, gain, interval = cells(row)
+        published = by_method[r"lmp\_loss\_only"]
+        assert [plain, pooled, gain, interval] == [by_method["base"][2], published[2], published[4], published[-1]]
