@@ -155,6 +155,19 @@ def test_a_plan_without_validation(tmp_path, command, splits, words):
     assert load_config(tmp_path / "r.yaml").data.val is None
 
 
+def test_images_without_a_usable_label_are_counted_out(tmp_path, command):
+    dataset_of(tmp_path / "data", *(bar(12, turn) for turn in "|-/"))
+    for number in range(5):
+        save(tmp_path / f"data/images/train/alone-{number}.png", noise(120, 120))
+    out = tmp_path / "recipe.yaml"
+    code, output, _ = command("plan", tmp_path / "data", "--scratch", "--out", out)
+    assert code == 0
+    assert output.count("alone-") == 1
+    assert "warning: 5 images cannot be used, such as " in output
+    assert f"next: losspool data check folder {tmp_path / 'data'}, then losspool train {out}" in output
+    assert "Planned for 3 images of 120×120" in out.read_text()
+
+
 def test_a_step_is_timed_with_the_threads_of_the_training(tmp_path, command, monkeypatch):
     data = tmp_path / "data"
     write_classes(data, {"classes": ["ground", "thing"]})

@@ -18,7 +18,6 @@ from losspool.segmentation.data import (
     ClassIndex,
     Dataset,
     HasReading,
-    WarnOnce,
     class_index,
     existing_folder,
     index_warnings,
@@ -96,7 +95,8 @@ class Facts:
         height, width = (int(side) for side in np.median(index.sizes[index.sizes.min(1) > 0], axis=0))
         pixels = index.pixels.sum(0)
         names = tuple(info.name for info in dataset.classes)
-        return cls(len(dataset), height, width, names, tuple(thickness(dataset, index)), tuple(pixels / pixels.sum()))
+        usable = int((index.sizes.min(1) > 0).sum())
+        return cls(usable, height, width, names, tuple(thickness(dataset, index)), tuple(pixels / pixels.sum()))
 
     @property
     def thicknesses(self) -> list[tuple[str, float]]:
@@ -121,6 +121,8 @@ class Plan:
     header: tuple[str, ...] = field(default=())
     warnings: tuple[str, ...] = ()
     """What the labels would silently make wrong."""
+    faults: int = 0
+    """Images whose label is missing or broken."""
 
     def __getitem__(self, key: str) -> Any:
         return next(setting.value for setting in self.settings if setting.key == key)
@@ -128,13 +130,13 @@ class Plan:
 
 def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
     """``losspool plan``: write the recipe and print its reasons."""
-    if out.exists():
-        raise UserError(f"{out}: the file exists; name another one with --out")
     existing_folder(out.parent, "the folder of --out")
     for option, number in (("--minutes", options.minutes), ("--memory", options.memory)):
         if number is not None and not number > 0:
             raise UserError(f"{option} must be greater than 0, got {number:g}")
     known = known_splits(name, root)
+    if out.exists():
+        raise UserError(f"{out}: the file exists; name another one with --out")
     val = options.val or ("val" if set(known) - {options.train} else _NO_SPLIT)
     for option, split in (("--train", options.train), ("--val", val)):
         if split not in known and (option, split) != ("--val", _NO_SPLIT):
@@ -153,7 +155,8 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
         print(plain(f"{setting.key} = {setting.text}" + (f": {setting.reason}" if setting.reason else "")))
     for warning in plan.warnings:
         print(plain(f"warning: {warning}"))
-    print(plain(f"next: {_command(shlex.quote(str(out)), options)}"))
+    first = f"{shlex.join(['losspool', 'data', 'check', name, str(root)])}, then " if plan.faults else ""
+    print(plain(f"next: {first}{_command(shlex.quote(str(out)), options)}"))
     return plan
 
 
@@ -162,9 +165,10 @@ def _command(recipe: str, options: PlanOptions) -> str:
 
 
 def make_plan(data: DataConfig, out: Path, options: PlanOptions) -> Plan:
-    """Propose a recipe. Broken labels are reported and left out."""
+    """Propose a recipe. Images with a broken label are left out."""
     dataset = data.open(data.train)
-    index = class_index(dataset, None, WarnOnce())
+    faults: list[UserError] = []
+    index = class_index(dataset, None, faults.append)
     if not index.pixels.any():
         raise UserError(f"{dataset.name}: no label can be read, or every pixel is void; run losspool data check")
     facts, device = Facts.of(dataset, index), _GPU if torch.cuda.is_available() else _CPU
@@ -202,9 +206,16 @@ def make_plan(data: DataConfig, out: Path, options: PlanOptions) -> Plan:
         "",
         f"Duration: about {counted(max(round(minutes), 1), 'minute')} on this machine ({device.name}): "
         f"a step took {seconds:.2g} s.",
-        f"Thickness in pixels: {', '.join(f'{name} {thick:.3g}' for name, thick in facts.thicknesses)}.",
+        f"Thickness in pixels: {', '.join(_thick(*each) for each in facts.thicknesses)}.",
     )
-    return Plan(tuple(settings), header, tuple(index_warnings(dataset, index)))
+    warnings = index_warnings(dataset, index)
+    if faults:
+        warnings.insert(0, f"{counted(len(faults), 'image')} cannot be used, such as {faults[0]}")
+    return Plan(tuple(settings), header, tuple(warnings), len(faults))
+
+
+def _thick(name: str, thick: float) -> str:
+    return f"{name} in no image" if math.isnan(thick) else f"{name} {thick:.3g}"
 
 
 def _zoom(facts: Facts, device: Device, cell: int) -> Setting:

@@ -154,25 +154,44 @@ def test_images_that_are_nearly_black(root, command):
 
 
 def test_pages_and_channels(root, command, tmp_path):
-    """Of several pages the first is read, with a warning; five channels are refused with the reason."""
+    """Of several pages the first is read, with a warning; channels that would be left out are refused."""
     pages = [Image.fromarray(noise(40, 60, seed=seed)) for seed in (50, 51)]
     pages[0].save(root / "images/val/stack.tif", save_all=True, append_images=pages[1:])
     save(root / "labels/val/stack.png", label_values(40, 60))
     assert warnings(command, root) == ["1 image has several pages; only the first is read"]
-    with pytest.raises(BrokenFileError, match=r"five\.tif: a TIFF of 5 channels that Pillow cannot read"):
-        read_image(five_channels(tmp_path / "five.tif"))
+    for channels, bits, colour, words in (
+        (5, 8, False, "a TIFF of 5 channels with 8 bits, which Pillow cannot read"),
+        (5, 8, True, "a TIFF of 5 channels, of which only some would be read"),
+        (2, 8, False, "a TIFF of 2 channels, of which only some would be read"),
+        (3, 16, False, "a TIFF of 3 channels with 16 bits, which Pillow cannot read"),
+    ):
+        with pytest.raises(BrokenFileError, match=rf"many\.tif: {words}; store images with 1 or 3 channels of 8 bits"):
+            read_image(many_channels(tmp_path / "many.tif", channels, bits, colour))
 
 
-def five_channels(path):
-    """A TIFF of 2×2 pixels, written by hand: little-endian, one strip, photometric interpretation BlackIsZero."""
-    tags = {256: 2, 257: 2, 258: 8, 259: 1, 262: 1, 273: 200, 277: 5, 278: 2, 279: 20}
+def many_channels(path, channels, bits, colour):
+    """A TIFF of 2×2 pixels, written by hand: little-endian, one strip, photometric BlackIsZero or RGB."""
+    size = 4 * channels * bits // 8
+    tags = {256: 2, 257: 2, 258: bits, 259: 1, 262: 2 if colour else 1, 273: 200, 277: channels, 278: 2, 279: size}
+    extra = channels - (3 if colour else 1)
     entries = b"".join(
         tag.to_bytes(2, "little") + (4).to_bytes(2, "little") + (1).to_bytes(4, "little") + value.to_bytes(4, "little")
         for tag, value in tags.items()
     )
-    head = b"II*\0" + (8).to_bytes(4, "little") + len(tags).to_bytes(2, "little") + entries + bytes(4)
-    path.write_bytes(head.ljust(200, b"\0") + bytes(range(20)))
+    entries += (338).to_bytes(2, "little") + (3).to_bytes(2, "little") + extra.to_bytes(4, "little") + bytes(4)
+    head = b"II*\0" + (8).to_bytes(4, "little") + (len(tags) + 1).to_bytes(2, "little") + entries + bytes(4)
+    path.write_bytes(head.ljust(200, b"\0") + bytes(size))
     return path
+
+
+def test_values_that_are_not_numbers(root, command):
+    for number, path in enumerate(sorted((root / "images/train").iterdir())):
+        values = np.random.default_rng(number).random((40, 60), np.float32)
+        values[:5] = np.nan if number == 0 else values[:5]
+        path.unlink()
+        Image.fromarray(values).save(path.with_suffix(".tif"))
+    found = warnings(command, root)
+    assert found == ["1 image holds values that are not numbers (NaN); they are read as black, so label them as void"]
 
 
 @pytest.mark.parametrize("name", DOWNLOADS)
@@ -228,3 +247,4 @@ def test_a_fault_of_the_classes_is_said_once(root, command):
     code, output, _ = command("data", "check", "folder", root)
     assert code == 1
     assert output.count("'classes' must be a list") == 1
+    assert "no name says which are labels" not in output

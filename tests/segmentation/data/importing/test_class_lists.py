@@ -66,6 +66,41 @@ def blurred_masks(root, colours, jpeg):
     return root
 
 
+def test_names_alone_take_the_values_of_the_labels(tmp_path, command):
+    """Two names for masks of 0 and 255: without this, the foreground would become void."""
+    for number in range(4):
+        mask = np.zeros((20, 30), np.uint8)
+        mask[:, 12 + number :] = 255
+        save(tmp_path / f"raw/masks/{number}.png", mask)
+        save(tmp_path / f"raw/images/{number}.png", noise(20, 30, seed=number))
+    (tmp_path / "names.txt").write_text("soil\nplant\n")
+    code, output, _ = command(
+        "data", "import", tmp_path / "raw", tmp_path / "data", "--classes", tmp_path / "names.txt"
+    )
+    assert code == 0
+    assert "void" not in output
+    found = read_classes(tmp_path / "data/classes.yaml")
+    assert found.decoder.values[0] == 0
+    assert found.decoder.values[255] == 1
+
+
+def test_small_blurred_objects_keep_their_class(tmp_path, command):
+    """The values at their edges are more frequent than the value inside, which may not occur twice."""
+    rows, columns = np.mgrid[:64, :80]
+    for number in range(6):
+        distance = np.hypot(rows - 30, columns - 20 - 5 * number)
+        save(tmp_path / f"raw/masks/{number}.png", (255 * np.exp(-(distance**2) / 20)).round().astype(np.uint8))
+        save(tmp_path / f"raw/images/{number}.png", noise(64, 80, seed=number))
+    code, _, error = command("data", "import", tmp_path / "raw", tmp_path / "data")
+    assert code == 2
+    assert "0, 255 cover" in error
+    assert "pass --tolerance 128 for" in error
+    code, output, _ = command("data", "import", tmp_path / "raw", tmp_path / "data", "--tolerance", 128)
+    assert code == 0
+    assert "classes: background, foreground" in output
+    assert "of no class" not in output
+
+
 @pytest.mark.parametrize(
     ("colours", "jpeg", "tolerance"),
     [((0, 255), True, 128), ((0, 255), False, 128), (((0, 0, 0), (120, 0, 120)), False, 85)],

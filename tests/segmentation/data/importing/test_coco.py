@@ -85,7 +85,7 @@ MISTAKES = {
             for segmentation in ({}, {"segmentation": []}, {"segmentation": None})
         ]
     },
-    "two categories have the same name": {"categories": [{"id": 1, "name": "x"}, {"id": 2, "name": "x"}]},
+    "two categories have the name 'x'": {"categories": [{"id": 1, "name": "x"}, {"id": 2, "name": "x"}]},
 }
 
 

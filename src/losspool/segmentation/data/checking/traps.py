@@ -89,6 +89,8 @@ class _Header:
     """Whether the label has the size of the image as it is stored, and not that of the upright image."""
     fits_both: bool = False
     """Whether its size fits both."""
+    not_numbers: bool = False
+    """Whether the image holds NaN."""
 
 
 def _of_files(dataset: FileDataset) -> tuple[list[str], list[str]]:
@@ -115,6 +117,9 @@ def _of_files(dataset: FileDataset) -> tuple[list[str], list[str]]:
             f"{counted(unclear, 'label')} of images with an EXIF orientation may have been drawn on the upright image "
             "or on the stored pixels, and no size shows which: set data.exif=ignore if it was on the stored pixels"
         )
+    if missing := sum(header.not_numbers for header in headers):
+        hold = counted(missing, "image holds", "images hold")
+        warnings.append(f"{hold} values that are not numbers (NaN); they are read as black, so label them as void")
     if pages := sum(header.pages > 1 for header in headers):
         have = counted(pages, "image has", "images have")
         warnings.append(f"{have} several pages; only the first is read")
@@ -126,7 +131,7 @@ def _header(pair: Pair) -> _Header | None:
     try:
         kind, pages, turn, size = _described(pair.image)
         if turn == 1 or pair.label is None:
-            return _Header(kind, pages, turn != 1)
+            return _Header(kind, pages, turn != 1, not_numbers=_holds_nan(pair.image))
         _, _, label_turn, label_size = _described(pair.label)
         if label_turn != 1:
             return _Header(kind, pages, True, label_turned=True)
@@ -134,6 +139,11 @@ def _header(pair: Pair) -> _Header | None:
         return _Header(kind, pages, True, fits_stored=shown and label_size == size, fits_both=not shown)
     except UserError:
         return None
+
+
+def _holds_nan(path: Path) -> bool:
+    with open_image(path) as image:
+        return image.mode == "F" and bool(np.isnan(np.asarray(image)).any())
 
 
 def _described(path: Path) -> tuple[str, int, int, tuple[int, int]]:
@@ -144,7 +154,7 @@ def _described(path: Path) -> tuple[str, int, int, tuple[int, int]]:
         if is_cut(raw):
             kind = "16-bit colour, of which 8 bits are read"
         elif "X" in raw or image.mode == "RGBX":
-            kind = "more than 3 channels, of which 3 are read"
+            kind = "4 channels, of which 3 are read" if raw in ("RGBX", "BGRX") else "another number of channels"
         # A PNG would be decoded in search of more; Pillow turns a TIFF by itself.
         turn = orientation(image) if "exif" in image.info and image.format != "TIFF" else 1
         return kind, getattr(image, "n_frames", 1) if image.format == "TIFF" else 1, turn, image.size

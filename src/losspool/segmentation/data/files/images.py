@@ -23,6 +23,9 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 # Formats of these suffixes. Pillow detects formats by content, and for some others would start Ghostscript.
 _FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
 
+_CHANNELS = "store images with 1 or 3 channels of 8 bits, or 4 with alpha"
+_TIFF_FLOAT = 3  # of the tag SampleFormat
+
 # Errors that Pillow's decoders raise on damaged files, besides OSError.
 _DAMAGE = (SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, struct.error, zlib.error)
 
@@ -75,9 +78,11 @@ def _why_unidentified(path: Path) -> str:
             file.seek(tags.next)
             tags.load(file)
         channels = tags.get(TiffImagePlugin.SAMPLESPERPIXEL, 1)
+        bits, kind = tags.get(TiffImagePlugin.BITSPERSAMPLE, (1,))[0], tags.get(TiffImagePlugin.SAMPLEFORMAT, (1,))[0]
     except (OSError, *_DAMAGE):
         return "not an image that Pillow can read"
-    return f"a TIFF of {channels} channels that Pillow cannot read; images must have 1 or 3 channels, or 4 with alpha"
+    stored = f"a TIFF of {channels} channels with {bits} bits{' (float)' if kind == _TIFF_FLOAT else ''}"
+    return f"{stored}, which Pillow cannot read; {_CHANNELS}"
 
 
 def _undecodable(path: Path, error: Exception) -> UserError:
@@ -139,6 +144,9 @@ def read_image(path: Path, reading: Reading = _STORED) -> Image.Image:
 
 
 def _as_rgb(image: Image.Image, raw: str, path: Path, intensity: Intensity) -> Image.Image:
+    if isinstance(image, TiffImagePlugin.TiffImageFile) and "X" in raw and raw != "RGBX":
+        channels = image.tag_v2.get(TiffImagePlugin.SAMPLESPERPIXEL)
+        raise BrokenFileError(path, f"a TIFF of {channels} channels, of which only some would be read; {_CHANNELS}")
     if is_deep(image):
         return Image.fromarray(_grey_levels(image, path, intensity)).convert("RGB")
     rgb = image

@@ -53,6 +53,8 @@ class ClassList:
     """Where the list comes from, for the card."""
     by_color: bool = False
     """Whether the source names colours and no ids; then a palette image is read by its colours."""
+    names_only: bool = False
+    """Whether the source names neither ids nor colours; then the ids are the places in the list."""
     groups: Groups = field(default_factory=Groups)
     intensity: tuple[float, float] | None = None
     """The values that become black and white in images of more than 8 bits, if the source names them."""
@@ -96,7 +98,17 @@ def read_class_list(path: Path) -> ClassList:
     _check(path, classes)
     by_color = not numbered and any(each.color for each in classes)
     colors = tuple(each.color for each in void if each.color)
-    return ClassList(tuple(classes), tuple(each.id for each in void), colors, path.name, by_color)
+    names_only = not numbered and not any(each.color for each in every) and not void
+    return ClassList(tuple(classes), tuple(each.id for each in void), colors, path.name, by_color, names_only)
+
+
+def with_values(names: ClassList, counts: Counter[Any]) -> ClassList:
+    """A list of names alone, with the values in the labels as ids if there are as many: 0 and 255 for two names."""
+    values = sorted(counts) if not any(isinstance(value, tuple) for value in counts) else []
+    if len(values) != len(names.classes):
+        return names
+    classes = (replace(each, id=value) for each, value in zip(names.classes, values, strict=True))
+    return replace(names, classes=tuple(classes))
 
 
 def _from_yaml(path: Path) -> ClassList:
@@ -172,7 +184,7 @@ def infer_classes(counts: Counter[Any], tolerance: float, where: Path) -> ClassL
     if colored and not all(isinstance(value, tuple) for value in counts):
         raise UserError(f"{where}: some labels hold colours and others values; name the classes with --classes")
     frequent = sorted(value for value, count in counts.items() if count >= _NOISE * sum(counts.values()))
-    found = frequent if tolerance else sorted(counts)
+    found = _anchors(frequent, counts, tolerance) if tolerance else sorted(counts)
     if len(found) > _MOST_INFERRED or _look_blurred(frequent, found):
         raise UserError(f"{where}: {_blurred(frequent, found, counts)}")
     void = () if colored or len(found) <= 2 or IGNORE not in found else (IGNORE,)
@@ -185,6 +197,26 @@ def infer_classes(counts: Counter[Any], tolerance: float, where: Path) -> ClassL
     if colored:
         classes = [replace(each, color=color) for each, color in zip(classes, kept, strict=True)]
     return ClassList(tuple(classes), void, (), INFERRED)
+
+
+def _anchors(frequent: Sequence[Any], counts: Counter[Any], tolerance: float) -> list[Any]:
+    """The frequent values that are not near a more frequent one.
+
+    If only one is left, as of a mask of small, blurred objects, the largest of the values that are far from it is the
+    other one: no pixel inside such an object may have the same value as the next.
+    """
+    kept: list[Any] = []
+    for value in sorted(frequent, key=lambda each: -counts[each]):
+        if all(_distance(value, other) > tolerance for other in kept):
+            kept.append(value)
+    far = [value for value in counts if all(_distance(value, other) > tolerance for other in kept)]
+    if len(kept) == 1 and far:
+        kept.append(max(far))
+    return sorted(kept)
+
+
+def _distance(one: Any, other: Any) -> float:
+    return float(np.linalg.norm(np.subtract(one, other, dtype=float)))
 
 
 def _look_blurred(frequent: Sequence[Any], found: Sequence[Any]) -> bool:
@@ -215,16 +247,20 @@ def _between(points: NDArray[np.float64], anchors: NDArray[np.float64]) -> NDArr
 def _blurred(frequent: Sequence[Any], found: Sequence[Any], counts: Counter[Any]) -> str:
     """What is wrong with labels of too many values, and what to do."""
     problem = f"the labels hold {len(found)} different values, which look like compression or antialiasing; "
-    if not 2 <= len(frequent) <= _FEW:
+    # Neighbours are shades of one value, which no tolerance could keep apart.
+    anchors = _anchors(frequent, counts, _MIXED if len(frequent) > 1 and _gap(frequent) < 2 else 0)
+    if not 2 <= len(anchors) <= _FEW or len(frequent) < 2:
         return f"{problem}name the classes with --classes, and pass --tolerance for values near them"
-    anchors = np.array(frequent, float).reshape(len(frequent), -1)
-    gap = min(float(np.linalg.norm(one - other)) for one, other in combinations(anchors, 2))
-    share = sum(counts[value] for value in frequent) / sum(counts.values())
-    listed = ", ".join(map(str, frequent))
+    share = sum(counts[value] for value in anchors) / sum(counts.values())
+    listed = ", ".join(map(str, anchors))
     return (
-        f"{problem}{listed} cover {100 * share:.3g} % of the pixels: pass --tolerance {gap / 2:.0f} for the values "
-        "near these, or name all classes with --classes"
+        f"{problem}{listed} cover {100 * share:.3g} % of the pixels: pass --tolerance {_gap(anchors) / 2:.0f} for the "
+        "values near these, or name all classes with --classes"
     )
+
+
+def _gap(values: Sequence[Any]) -> float:
+    return min(_distance(one, other) for one, other in combinations(values, 2))
 
 
 class Nearest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,8 +105,9 @@ def _classes(files: dict[Path, dict[str, Any]]) -> tuple[dict[int, int], tuple[t
             number, name = _field(path, "categories", entry, "id", int), _field(path, "categories", entry, "name", str)
             if names.setdefault(number, name) != name:
                 raise UserError(f"{path}: category {number} is {name!r} here, {names[number]!r} in another file")
-    if len(set(names.values())) < len(names):
-        raise UserError(f"{next(iter(files))}: two categories have the same name")
+    twice = [name for name, count in Counter(names.values()).items() if count > 1]
+    if twice:
+        raise UserError(f"{next(iter(files))}: two categories have the name {twice[0]!r}")
     fit = all(0 < number < 255 for number in names)
     values = {number: number if fit else place for place, number in enumerate(sorted(names), 1)}
     classes = [(_BACKGROUND, 0), *((names[number], value) for number, value in values.items())]

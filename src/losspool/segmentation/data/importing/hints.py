@@ -34,7 +34,8 @@ def layout_hint(root: Path) -> str:
     try:
         return f"has the layout {source_layout(root)}; run: {_command('import', root, 'DEST')}"
     except UserError:
-        pass
+        if (root / "classes.yaml").is_file():
+            return ""  # ours, with a fault that is reported already
     if any(True for _ in walk(root)):
         named = _command("import", root, "DEST", "--images", "FOLDER", "--labels", "FOLDER")
         return f"holds images, but no name says which are labels; name the folders: {named}"

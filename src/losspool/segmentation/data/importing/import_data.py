@@ -24,6 +24,7 @@ from losspool.segmentation.data.importing.class_lists import (
     find_class_list,
     infer_classes,
     tally,
+    with_values,
 )
 from losspool.segmentation.data.importing.coco import CocoImage, damaged_json, find_coco
 from losspool.segmentation.data.importing.convert import Converter, Item, Unknown, drawn_on_stored, label_values
@@ -83,6 +84,8 @@ def import_data(source: Path, dest: Path, options: ImportOptions) -> Imported:
     labelled = {key: item for key, item in keyed.items() if item.label is not None}
     if classes is None:
         classes = infer_classes(_tallied(list(labelled.values())), options.tolerance, source)
+    elif classes.names_only and not options.tolerance:
+        classes = with_values(classes, _tallied(list(labelled.values())))
     if options.splitting.group is not None:
         classes = replace(classes, groups=Groups(options.splitting.pattern))
     others = [key for key in keyed if key not in labelled]

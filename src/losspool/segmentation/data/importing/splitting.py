@@ -61,8 +61,11 @@ def divide(
     share = DEFAULT_SHARE if how.val is None else how.val
     shares = {"val": 0.0 if "val" in known.values() else share, "test": how.test}
     for name, value in shares.items():
-        if not 0 <= value < 1 or sum(shares.values()) >= 1:
-            raise UserError(f"--{name} must be a share of the images from 0 to less than 1, in all, got {value:g}")
+        if not 0 <= value < 1:
+            raise UserError(f"--{name} must be a share of the images from 0 to less than 1, got {value:g}")
+    if sum(shares.values()) >= 1:
+        both = " and ".join(f"{value:g}" for value in shares.values())
+        raise UserError(f"--val and --test must leave images for training, got {both}")
     free = [name for name, split in own.items() if split in (None, "train")]
     if not free:
         return known
