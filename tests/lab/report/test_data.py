@@ -55,6 +55,8 @@ def test_intervals_over_images(tmp_path, data):
     low, high = plain_intervals(*sides, LAB_BLOCKS)[0]
     assert lmp["over_images"] == pytest.approx({"low": low, "high": high}, abs=1e-6)
     assert base["over_images"] is None
+    assert base["over_both"] is None
+    assert lmp["over_both"]["low"] < min(low, lmp["gain"]["mean"]) < high < lmp["over_both"]["high"]
     assert [variant["over_images"] for variant in data["variants"]] == [None, None]
 
 

@@ -32,7 +32,7 @@ def test_intervals_over_images_stand_beside_those_over_seeds(chromium, tmp_path)
     path = write_report(statistics_of(root, source="test"), tmp_path / "report.html")
     with opened(chromium, path) as found:
         lmp = found.page.evaluate("JSON.parse(document.getElementById('data').textContent).variants[1]")
-        for place, key in ((5, "gain"), (6, "over_images")):
+        for place, key in ((5, "gain"), (6, "over_images"), (7, "over_both")):
             ends = ", ".join(f"{100 * lmp[key][end]:+.2f}" for end in ("low", "high"))
             assert column(found.page, "scores-table", place) == ["–", f"[{ends}]"]
         assert "resampling the images" in found.page.locator("#scores-notes").inner_text()

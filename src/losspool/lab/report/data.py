@@ -9,7 +9,16 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 
-from losspool.lab.comparison import VALIDATION, Comparison, Difference, Run, Statistics, Variant, format_setting
+from losspool.lab.comparison import (
+    VALIDATION,
+    Comparison,
+    Difference,
+    Interval,
+    Run,
+    Statistics,
+    Variant,
+    format_setting,
+)
 from losspool.lab.figures import synthetic_losses
 from losspool.lab.report.pictures import PreviewData, preview_data
 from losspool.lab.tables import answer
@@ -75,6 +84,8 @@ class VariantData(TypedDict):
     """None for the baseline, and where no seed is shared with it."""
     over_images: IntervalData | None
     """Of the gain; None unless the same images were counted one by one."""
+    over_both: IntervalData | None
+    """Of the gain, over seeds and images together; None unless there is an interval over each."""
     no_images: str | None
     """Why there is no interval over images; None if there is one, and for the baseline."""
     first_step: int | None
@@ -258,7 +269,8 @@ def _variant(statistics: Statistics, variant: Variant, runs: Sequence[Run], leve
         "score": _spread(score),
         "spread_over": None if score.std is None else over,
         "gain": None if baseline else _gain(statistics.gain(variant)),
-        "over_images": {"low": images.miou.low, "high": images.miou.high} if images else None,
+        "over_images": _interval(images.miou) if images else None,
+        "over_both": _interval(images.joint) if images and images.joint else None,
         "no_images": None if baseline else statistics.no_image_intervals(variant),
         "first_step": None if level is None else statistics.first_step_at(variant, level),
         "class_scores": [None if each is None else _spread(each) for each in statistics.class_scores(variant)],
@@ -326,6 +338,10 @@ def _short(value: Number) -> Number:
 
 def _spread(spread: Spread) -> SpreadData:
     return {"mean": spread.mean, "std": spread.std}
+
+
+def _interval(interval: Interval) -> IntervalData:
+    return {"low": interval.low, "high": interval.high}
 
 
 def _gain(gain: Difference | None) -> GainData | None:

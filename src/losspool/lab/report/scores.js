@@ -7,7 +7,7 @@
   report.showScores = (data) => {
     const { variants } = data;
     const baseline = variants.find((each) => each.baseline);
-    const images = variants.some((each) => each.over_images);
+    const [images, both] = ['over_images', 'over_both'].map((key) => variants.some((each) => each[key]));
     byId('scores-text').textContent = `mIoU in percent, from ${report.scoreSource(data)}; gains are in points over ${baseline.label}.`;
     report.table(byId('scores-table'), {
       caption: 'Scores of the variants',
@@ -18,6 +18,7 @@
         { text: 'gain', numeric: true },
         { text: images ? '95 % over seeds' : '95 % interval', numeric: true },
         ...(images ? [{ text: '95 % over images', numeric: true }] : []),
+        ...(both ? [{ text: '95 % over both', numeric: true }] : []),
         { text: 'at baseline in step', numeric: true },
       ],
       rows: variants.map((variant) => [
@@ -27,6 +28,7 @@
         { text: variant.gain ? signed(variant.gain.mean) : NONE },
         { text: interval(variant.gain) },
         ...(images ? [{ text: interval(variant.over_images) }] : []),
+        ...(both ? [{ text: interval(variant.over_both) }] : []),
         { text: variant.first_step === null ? NONE : count(variant.first_step) },
       ]),
     });
@@ -49,6 +51,9 @@
     }
     if (others.some((each) => each.over_images)) {
       found.push('The interval over images covers resampling the images, those of a group or of a stretch of video together. It does not cover retraining, other places or cameras.');
+    }
+    if (others.some((each) => each.over_both)) {
+      found.push('The interval over both covers retraining and resampling the images together; it is the one to report.');
     }
     for (const why of new Set(others.map((each) => each.no_images).filter(Boolean))) {
       const labels = others.filter((each) => each.no_images === why).map((each) => each.label);

@@ -99,7 +99,9 @@ def report_export(run: Path, checkpoint: str, path: Path, size: str | None, trus
     """``losspool export``: write ``path``, and print what it holds and how exact it is."""
     trained = TrainedRun.open(run, trusted).load_one(checkpoint)
     difference = export_run(trained, path, None if size is None else parse_size(size))
-    print(plain(f"{path}: uint8 images (B, H, W, 3) to logits (B, {len(trained.classes)}, H, W)"))
+    batch, height, width = ("B", "H", "W") if size is None else (1, *parse_size(size))
+    logits = f"({batch}, {len(trained.classes)}, {height}, {width})"
+    print(plain(f"{path}: uint8 images ({batch}, {height}, {width}, 3) to logits {logits}"))
     print(f"Largest difference from the network: {difference:.3g}")
     if trained.config.data.zoom != 1:
         zoom = f"{trained.config.data.zoom:g} times their size"

@@ -8,7 +8,7 @@ from PIL import Image
 
 from losspool.segmentation.base import BrokenFileError
 from losspool.segmentation.data import Reading, open_dataset, read_image, read_pair
-from raw_downloads import DOWNLOADS
+from raw_downloads import DOWNLOADS, scene
 from runs_for_tests import train, write_recipe
 from small_data import label_values, noise, save, write_classes, write_folder
 
@@ -31,6 +31,95 @@ def warnings(command, root, code=0):
 
 def test_sound_data_give_no_warning(root, command):
     assert warnings(command, root) == []
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """For data whose classes are easy to tell apart: a dark ground with a large bright square and a bar."""
+    path = write_recipe(tmp_path, steps=60, batch=4, validate_every=60, lr=0.1)
+    root = tmp_path / "data"
+    shutil.rmtree(root)
+    write_classes(root, {"classes": ["ground", "thing", "bar"], "ignore": 255})
+    for split, seeds in (("train", range(6)), ("val", range(6, 9))):
+        for seed in seeds:
+            image, classes = scene(seed)
+            save(root / f"images/{split}/{seed}.png", image)
+            save(root / f"labels/{split}/{seed}.png", classes)
+    return path
+
+
+def score(recipe, *overrides):
+    """The mIoU of a short training."""
+    run = recipe.parent / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    return train(recipe, run, *overrides).state.best["miou"]
+
+
+def relabel(root, change):
+    for path in sorted(root.rglob("labels/*/*.png")):
+        save(path, change(np.asarray(Image.open(path)).copy()))
+
+
+def test_a_class_that_no_image_holds_takes_nothing_from_the_others(recipe, command):
+    root = recipe.parent / "data"
+    relabel(root, lambda label: np.where(label == 2, 0, label))
+    assert "no image of train holds 'bar': 1 of 3 classes cannot be learnt" in warnings(command, root)
+    assert score(recipe) > 0.9
+
+
+def test_labels_of_the_right_ids_train_where_others_were_all_background(recipe, command):
+    root = recipe.parent / "data"
+    shutil.copytree(root / "labels", root / "right")
+    relabel(root, lambda label: 0 * label)
+    found = warnings(command, root)
+    assert "the only class in train is 'ground'; check that the label files hold the ids of the other classes" in found
+    shutil.rmtree(root / "labels")
+    (root / "right").rename(root / "labels")
+    assert warnings(command, root) == []
+    assert score(recipe) > 0.9
+
+
+def test_an_image_in_train_and_val_is_gone_when_its_copy_is(recipe, command):
+    """A wrong label of the copy in val costs score; without the copy there is neither warning nor cost."""
+    root = recipe.parent / "data"
+    shutil.copy(root / "images/train/2.png", root / "images/val/2.png")
+    save(root / "labels/val/2.png", np.full((64, 96), 2))
+    assert warnings(command, root) == ["1 image of val is in train too and scores too well: 2 = 2"]
+    with_copy = score(recipe)
+    for folder in ("images", "labels"):
+        (root / folder / "val/2.png").unlink()
+    assert warnings(command, root) == []
+    assert score(recipe) > max(0.9, with_copy)
+
+
+def test_labels_drawn_on_stored_pixels_train_with_the_setting_that_is_advised(recipe, command):
+    root = recipe.parent / "data"
+    for path in sorted(root.rglob("images/*/*.png")):
+        Image.open(path).save(path.with_suffix(".jpg"), quality=95, exif=exif(3))
+        path.unlink()
+    assert all("set data.exif=ignore if it was on the stored pixels" in each for each in warnings(command, root))
+    assert score(recipe) < 0.8
+    assert score(recipe, "data.exif=ignore") > 0.9
+
+
+def test_floats_and_12_bits_train_as_8_bits_do(recipe, command):
+    root = recipe.parent / "data"
+    write_classes(root, {"classes": ["ground", "thing"]})
+    relabel(root, lambda label: label == 1)
+    for number, path in enumerate(sorted(root.rglob("images/*/*.png"))):
+        label = np.asarray(Image.open(root / "labels" / path.parent.name / path.name))
+        grey = np.random.default_rng(number).normal(np.array([300, 3600])[label], 150).clip(0, 4095)
+        if number % 2:
+            Image.fromarray(grey.astype(np.float32)).save(path.with_suffix(".tif"))
+            path.unlink()
+        else:
+            Image.fromarray(grey.astype(np.uint16)).save(path)
+    code, output, _ = command("data", "check", "folder", root)
+    assert code == 0
+    assert "float grey" in output
+    assert "warning" not in output
+    assert score(recipe) > 0.9
+    assert score(recipe, "data.intensity=[0,65535]") < 0.9  # as 16 bits are read without a look at the data
 
 
 def test_a_class_that_a_split_does_not_hold(root, command):
@@ -117,7 +206,8 @@ def test_orientations_are_reported_and_misfits_explained(root, command):
     save(root / "labels/val/stored.png", label_values(40, 60))
     found = warnings(command, root, code=1)
     assert len(found) == 1
-    assert found[0].startswith("1 label fits the stored pixels of the image and not the upright ones: set data.exif=")
+    assert found[0].startswith("1 label fits the stored pixels of the image and not the upright ones: turn the labels ")
+    assert found[0].endswith("or set data.exif=ignore in the recipe")
     index = list(open_dataset("folder", root, "val").names).index("stored")
     read_pair(open_dataset("folder", root, "val", reading=Reading("ignore")), index)
 

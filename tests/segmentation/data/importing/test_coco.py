@@ -132,3 +132,12 @@ def test_other_json_files_are_not_cocos(tmp_path):
     (tmp_path / "notes.json").write_text('{"images": 3}')
     (tmp_path / "broken.json").write_text("{")
     assert find_coco(tmp_path) is None
+
+
+def test_a_missing_image_is_one_of_the_annotations(tmp_path, command):
+    source = coco_layout(tmp_path / "raw")
+    (source / "images/3.png").unlink()
+    code, output, _ = command("data", "import", source, tmp_path / "data")
+    assert code == 1
+    problem = "there is no image '3.png', neither beside it nor elsewhere in the source"
+    assert f"fault: {source / 'annotations.json'}: {problem}" in output

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -316,3 +317,42 @@ def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path, command, monkeypa
     assert error.startswith(f"error: {MISTAKES[words]}")
     assert error.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_split_that_could_not_be_imported_is_a_warning(tmp_path, command):
+    source = phone_layout(tmp_path / "raw")
+    for path in (source / "validation/images").iterdir():
+        path.write_bytes(b"")
+    code, output, _ = command("data", "import", source, tmp_path / "data")
+    assert code == 1
+    assert "\nwarning: no image of val could be imported\n" in output
+    assert splits_of("folder", tmp_path / "data") == ["train"]
+
+
+def test_a_source_without_training_images_is_a_warning(tmp_path, command):
+    source = phone_layout(tmp_path / "raw")
+    shutil.rmtree(source / "train")
+    output = command("data", "import", source, tmp_path / "data")[1]
+    assert "\nwarning: no image is for training\n" in output
+
+
+def test_a_value_that_is_taken_for_void_is_said(tmp_path, command):
+    """Labels of 0, 1 and 255, of which the last may well be a class."""
+    for number in range(5):
+        save(tmp_path / f"raw/images/{number}.png", noise(8, 8, seed=number))
+        save(tmp_path / f"raw/masks/{number}.png", np.repeat([0, 0, 1, 255], 16).reshape(8, 8))
+    code, output, _ = command("data", "import", tmp_path / "raw", tmp_path / "data")
+    assert code == 0
+    assert "note: the value 255 is taken for void (25 % of the pixels); if it is a class, name all classes" in output
+
+
+@pytest.mark.parametrize(("rows", "word"), [(1, "note"), (3, "warning")])
+def test_much_that_matches_no_class_is_a_warning(tmp_path, command, rows, word):
+    for number in range(5):
+        label = np.zeros((30, 30))
+        label[:rows] = 9
+        save(tmp_path / f"raw/images/{number}.png", noise(30, 30, seed=number))
+        save(tmp_path / f"raw/masks/{number}.png", label)
+    (tmp_path / "names.csv").write_text("0,ground\n1,thing\n")
+    output = command("data", "import", tmp_path / "raw", tmp_path / "data", "--classes", tmp_path / "names.csv")[1]
+    assert f"\n{word}: {5 * 30 * rows} pixels (" in output

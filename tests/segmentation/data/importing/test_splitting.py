@@ -76,6 +76,15 @@ def test_a_split_by_lists(tmp_path, command):
     assert len(open_dataset("folder", tmp_path / "data", "train")) == 5
 
 
+def test_what_the_lists_leave_is_for_training_if_none_is_for_it(tmp_path):
+    lists = tmp_path / "val.txt", tmp_path / "test.txt"
+    for path, names in zip(lists, (list(NAMES)[:4], list(NAMES)[4:10]), strict=True):
+        path.write_text("\n".join(names))
+    assert counts(divide(NAMES, Splitting(lists=lists[:1]), tmp_path)) == {"train": 26, "val": 4}
+    assert counts(divide(NAMES, Splitting(lists=lists), tmp_path)) == {"test": 6, "train": 20, "val": 4}
+    assert counts(divide(NAMES, Splitting(0.25, lists=lists[1:]), tmp_path)) == {"test": 6, "train": 18, "val": 6}
+
+
 def test_lists_without_a_validation_split_give_one_up_to_it(tmp_path):
     """The options that divide are obeyed, or refused: never ignored."""
     (tmp_path / "train.txt").write_text("\n".join(list(NAMES)[:20]))

@@ -109,7 +109,7 @@ def _of_files(dataset: FileDataset) -> tuple[list[str], list[str]]:
     if misfits := sum(header.fits_stored for header in turned):
         warnings.append(
             f"{counted(misfits, 'label fits', 'labels fit')} the stored pixels of the image and not the upright ones: "
-            "set data.exif=ignore, or turn the labels with losspool data import"
+            "turn the labels with losspool data import, or set data.exif=ignore in the recipe"
         )
     unclear = sum(header.fits_both for header in turned)
     if unclear and all(header.fits_both or header.fits_stored for header in turned if not header.label_turned):

@@ -27,6 +27,7 @@ class CocoImage:
     """An image and its objects."""
 
     path: Path
+    """The place beside the annotations if there is no such file."""
     height: int
     width: int
     split: str | None
@@ -152,7 +153,7 @@ def _located(source: Path, name: str, split: str | None, known: dict[str, list[P
         same = [path for path in same if split in map(split_of, path.parts)]
     if len(same) > 1:
         raise UserError(f"{source}: more than one image is called {name!r}: {same[0]} and {same[1]}")
-    return same[0] if same else beside  # a missing file is named when it is read
+    return same[0] if same else beside  # its absence is a fault when it is read
 
 
 def _field(path: Path, where: str, entry: Any, key: str, kind: type) -> Any:

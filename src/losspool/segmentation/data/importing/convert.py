@@ -76,6 +76,9 @@ class Converter:
 
     def __call__(self, item: Item, split: str) -> Converted | UserError:
         try:
+            if isinstance(item.label, CocoImage) and not os.path.lexists(item.image):
+                problem = f"there is no image {item.image.name!r}, neither beside it nor elsewhere in the source"
+                raise BrokenFileError(item.label.source, problem)
             turn, size = _orientation_and_size(item.image)
             done = Converted(item, split, turn) if item.label is None else self._labelled(item, split, turn, size)
             _place(item.image, self._folder / "images" / split / f"{item.name}{item.image.suffix.lower()}", self._copy)

@@ -64,6 +64,8 @@ class Imported:
     """Images without a label that were left out."""
     unlisted: int = 0
     """Images that no list names."""
+    empty: tuple[str, ...] = ()
+    """Splits of which no image could be imported."""
     oriented: int = 0
     """Images with an EXIF orientation."""
     turned: int = 0
@@ -102,6 +104,7 @@ def import_data(source: Path, dest: Path, options: ImportOptions) -> Imported:
         _write_items(kept, folder, done, options)
         if not any(done.splits.values()):
             raise UserError(f"{source}: nothing could be imported; {done.faults[0]}")
+        done.empty = tuple(sorted(set(splits.values()) - set(done.splits)))
         (folder / "classes.yaml").write_text(classes.to_yaml(), encoding="utf-8")
     return done
 

@@ -12,6 +12,9 @@ from losspool.segmentation.data.importing.hints import is_cityscapes
 from losspool.segmentation.data.importing.import_data import Imported, ImportOptions, import_data
 from losspool.segmentation.data.protocol import IGNORE
 
+_MUCH = 0.05
+"""Share of the pixels that match no class from which on this is a warning."""
+
 
 def report_import(source: Path, dest: Path, options: ImportOptions, command: str) -> bool:
     """Import, print what was found, and write the card. Return whether no fault was found."""
@@ -41,14 +44,14 @@ def notes(done: Imported) -> list[str]:
     found = []
     if done.classes.origin == INFERRED:
         found.append("no file names the classes; write their names into classes.yaml")
-    if done.unknown:
-        pixels, first = sum(each.pixels for each in done.unknown), max(done.unknown, key=lambda each: each.pixels)
-        total = sum(int(counts.sum()) for counts in done.pixels.values())
-        found.append(
-            f"{counted(pixels, 'pixel')} ({percent(pixels / total)}) in {counted(len(done.unknown), 'label')} matched "
-            f"no class and became void, most of them ({first.pixels}) in {first.path}, such as {first.value} at row "
-            f"{first.row}, column {first.column}; name the class, or raise --tolerance"
-        )
+        void = sum(int(counts[IGNORE]) for counts in done.pixels.values())
+        found += [
+            f"the value {value} is taken for void ({percent(void / _pixels(done))} of the pixels); if it is a class, "
+            "name all classes with --classes"
+            for value in done.classes.void_ids
+        ]
+    if done.unknown and _unknown_share(done) <= _MUCH:
+        found.append(_unknown(done))
     if done.oriented:
         have = counted(done.oriented, "image has", "images have")
         were = counted(done.turned, "label was", "labels were")
@@ -66,7 +69,11 @@ def notes(done: Imported) -> list[str]:
 
 def warnings(done: Imported) -> list[str]:
     """What may be wrong, a sentence each."""
-    found = []
+    found = [f"no image of {split} could be imported" for split in done.empty]
+    if "train" not in {*done.splits, *done.empty}:
+        found.append("no image is for training")
+    if done.unknown and _unknown_share(done) > _MUCH:
+        found.append(plain(_unknown(done)))
     if done.assumed:
         found.append(
             f"{counted(done.assumed, 'label')} of images with an EXIF orientation may have been drawn on the upright "
@@ -77,6 +84,23 @@ def warnings(done: Imported) -> list[str]:
         have = counted(done.shapeless, "object has", "objects have")
         found.append(f"{have} no segmentation and became background: boxes say nothing about pixels")
     return found
+
+
+def _unknown_share(done: Imported) -> float:
+    return sum(each.pixels for each in done.unknown) / _pixels(done)
+
+
+def _pixels(done: Imported) -> int:
+    return sum(int(counts.sum()) for counts in done.pixels.values())
+
+
+def _unknown(done: Imported) -> str:
+    pixels, first = sum(each.pixels for each in done.unknown), max(done.unknown, key=lambda each: each.pixels)
+    return (
+        f"{counted(pixels, 'pixel')} ({percent(_unknown_share(done))}) in {counted(len(done.unknown), 'label')} "
+        f"matched no class and became void, most of them ({first.pixels}) in {first.path}, such as {first.value} at "
+        f"row {first.row}, column {first.column}; name the class, or raise --tolerance"
+    )
 
 
 def card(done: Imported, source: Path, command: str) -> str:

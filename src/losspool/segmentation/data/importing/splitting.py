@@ -119,7 +119,7 @@ def _found_lists(names: Mapping[str, str | None], source: Path) -> tuple[Path, .
 
 
 def _by_lists(names: Mapping[str, str | None], lists: Sequence[Path], unlabelled: Collection[str]) -> dict[str, str]:
-    """The images that are listed; others are left out."""
+    """The images that are listed. Others are for training if no list says what is, and else left out."""
     known: dict[str, str] = _by_any_name(names)
     found: dict[str, str] = {}
     for path in lists:
@@ -130,6 +130,8 @@ def _by_lists(names: Mapping[str, str | None], lists: Sequence[Path], unlabelled
                 raise UserError(f"{path}: there is no labelled image {entry!r}")
             if found.setdefault(name, split) != split:
                 raise UserError(f"{path}: {entry!r} is also in the list of {found[name]!r}")
+    if "train" not in found.values():
+        found |= {name: "train" for name in names if name not in found and name not in unlabelled}
     return found
 
 
