@@ -125,3 +125,12 @@ def test_the_readme_shows_what_the_pages_of_results_show():
         _, plain, pooled, gain, interval = cells(row)
         published = next(found for method, found in by_method.items() if method.startswith(r"lmp\_loss\_only"))
         assert [plain, pooled, gain, interval] == [by_method["base"][2], published[2], published[4], published[-1]]
+
+
+@pytest.mark.parametrize("page", publish.DOCUMENTS, ids=lambda page: page.parent.name)
+def test_every_number_that_opens_a_page_stands_in_its_tables(page):
+    """The summary's table is copied by hand from the tables that commands fill."""
+    summary, _, rest = page.read_text(encoding="utf-8").partition("\n## ")
+    filled = {cell for line in rest.splitlines() if line.startswith("|") for cell in cells(line)}
+    rows = [cells(line)[1:] for line in summary.splitlines() if line.startswith("|") and "---" not in line][1:]
+    assert [cell for row in rows for cell in row if cell and cell not in filled] == []

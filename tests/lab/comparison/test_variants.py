@@ -42,6 +42,11 @@ def test_settings_enter_the_label_only_where_they_differ_within_a_method(tmp_pat
     ]
 
 
+def test_a_schedule_is_labelled_in_words(tmp_path):
+    runs = [("lmp", {"m": "25%"}), ("lmp", {"m": {"from": "100%", "to": "25%", "steps": 400}})]
+    assert labels(tmp_path, *runs) == ["lmp, m = 25%", "lmp, m = 100% to 25% in 400 steps"]
+
+
 def test_other_weights_and_another_folder_of_data_are_other_variants(tmp_path):
     for number, weights in enumerate((None, "/a/x.pth", "/b/x.pth", "/a/y.pth")):
         config = lab_config(seed=number, model=ModelConfig(weights=weights))

@@ -116,7 +116,8 @@ def test_the_measured_memory_is_that_of_the_saved_tensors():
 def test_the_recipe_loads_and_every_reason_is_a_comment(tmp_path):
     recipe = planned(grey_layout, tmp_path)
     config, text = load_config(recipe), recipe.read_text()
-    assert (config.recipe, config.method, config.loss.p, config.loss.share) == ("data", "lmp", 1.3, 0.25)
+    assert (config.recipe, config.method, config.loss.p) == ("data", "lmp_loss_only", 1.3)
+    assert config.loss.m == {"from": "100%", "to": "25%", "steps": config.train.steps // 2}
     assert config.data.intensity == pytest.approx((0, 3945), abs=60)
     assert config.model.name == "losspool.segmentation.models.unet.build"
     assert (

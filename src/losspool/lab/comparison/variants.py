@@ -88,11 +88,13 @@ def differing_settings(configs: Sequence[Config]) -> dict[str, list[Any]]:
 
 
 def format_setting(value: Any) -> str:
-    """A setting as written in a recipe."""
+    """A setting as written in a recipe; a schedule in words."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, tuple | list):
         return " ".join(map(format_setting, value))
+    if isinstance(value, dict) and value.keys() == {"from", "to", "steps"}:
+        return f"{format_setting(value['from'])} to {format_setting(value['to'])} in {value['steps']} steps"
     return str(value)
 
 

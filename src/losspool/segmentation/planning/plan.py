@@ -183,7 +183,7 @@ def make_plan(data: DataConfig, out: Path, options: PlanOptions) -> Plan:
     steps = _steps(facts, zoom.value, crop.value, batch.value, seconds, options.minutes)
     settings = [
         Setting("recipe", _plain_name(Path(data.root or data.name).name)),
-        Setting("method", "lmp", _why_lmp(facts)),
+        Setting("method", "lmp_loss_only", _why_lmp(facts)),
         *_data_settings(data, dataset),
         *(zoom, crop, _scale(facts, cell, zoom.value)),
         Setting(
@@ -193,7 +193,12 @@ def make_plan(data: DataConfig, out: Path, options: PlanOptions) -> Plan:
         ),
         *_network_settings(network, weights, cell),
         Setting("loss.p", 1.3, "the paper's; on CamVid, other values of p and m show no clear trend"),
-        Setting("loss.m", "25%", "at least a quarter of the pixels of an image share the weight"),
+        Setting(
+            "loss.m",
+            {"from": "100%", "to": "25%", "steps": max(steps.value // 2, 1)},
+            "the plain mean at first, when the hardest pixels are noise; later at least a quarter of the pixels "
+            "share the weight",
+        ),
         *(steps, batch),
         *_optimisation(steps.value, options.scratch),
     ]
