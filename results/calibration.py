@@ -18,7 +18,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from losspool.segmentation.base import UserError, replacing, write_json
+from losspool.segmentation.base import UserError, read_json, replacing, write_json
 from losspool.segmentation.config import EvaluateConfig
 from losspool.segmentation.data import IGNORE
 from losspool.segmentation.prediction import Trained, TrainedRun
@@ -90,15 +90,22 @@ def calibrate(path: Path, trusted: Sequence[str] = ()) -> dict[str, float]:
     return found
 
 
+def stored(path: Path) -> dict[str, float]:
+    """What ``calibrate`` found for a run, whose checkpoints need not be there any more."""
+    found: dict[str, float] = read_json(path / FILE)
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="run folders, with their checkpoints")
+    parser.add_argument("--stored", action="store_true", help=f"print what {FILE} holds, without measuring again")
     parser.add_argument("--trust", action="append", default=[], help="import path of a network to load")
     options = parser.parse_args(arguments)
     print("| run | error in % | temperature | error with it in % |\n|---|---:|---:|---:|")
     try:
         for path in options.runs:
-            found = calibrate(path, options.trust)
+            found = stored(path) if options.stored else calibrate(path, options.trust)
             errors = [100 * found[key] for key in ("error", "error_scaled")]
             print(f"| {path.name} | {errors[0]:.2f} | {found['temperature']:.2f} | {errors[1]:.2f} |", flush=True)
     except UserError as error:

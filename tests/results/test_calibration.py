@@ -1,6 +1,8 @@
 """The expected calibration error, against a slow loop, and temperatures that are known."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from result_scripts import refused, script
 from runs_for_tests import train, write_recipe
 
 calibration = script("calibration")
+ROOT = Path(__file__).resolve().parents[2]
 NETWORK = "tiny_model.build_plain"
 
 
@@ -59,3 +62,13 @@ def test_a_run(tmp_path, capsys, monkeypatch):
     assert (
         row == f"| run | {100 * found['error']:.2f} | {found['temperature']:.2f} | {100 * found['error_scaled']:.2f} |"
     )
+    calibration.main([str(tmp_path / "run"), "--stored"])
+    assert capsys.readouterr().out.splitlines()[-1] == row
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("results/*/README.md")), ids=lambda page: page.parent.name)
+def test_the_published_table_is_that_of_the_stored_files(page, capsys):
+    text = page.read_text(encoding="utf-8")
+    for command in re.findall(r"^python results/calibration\.py --stored (.*)$", text, re.MULTILINE):
+        calibration.main(["--stored", *(str(path) for glob in command.split() for path in sorted(ROOT.glob(glob)))])
+        assert capsys.readouterr().out in text
