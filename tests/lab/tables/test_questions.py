@@ -27,6 +27,14 @@ def test_the_answer_with_seeds(root):
     assert answer(statistics_of(root, baseline="lmp")).startswith(f"base is {mean:.1f} mIoU points worse than lmp; ")
 
 
+def test_the_answer_with_seeds_and_images_covers_both(tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(0, 1), evaluated=(60,), previews=False)
+    statistics = statistics_of(root, source="test")
+    joint = statistics.image_intervals(statistics.comparison.others[0]).joint
+    ends = f"{100 * joint.low:+.1f} to {100 * joint.high:+.1f}"
+    assert f"; 95 % interval over 2 seeds and the images: {ends} points" in answer(statistics)
+
+
 def test_the_answer_with_one_seed(tmp_path):
     root = write_lab(tmp_path / "runs", seeds=(0,), previews=False)
     (gain,) = gain_of(root, (0,))

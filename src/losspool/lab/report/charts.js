@@ -13,7 +13,8 @@
   /** Lines of a hover box; each is escaped. */
   const hover = (...lines) => lines.filter((line) => line !== null).map(escape).join('<br>');
 
-  const shorten = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
+  /** With both ends, because names may differ in the last one alone. */
+  const shorten = (text, most) => (text.length <= most ? text : `${text.slice(0, Math.floor(most / 2))}…${text.slice(1 - Math.ceil(most / 2))}`);
 
   /**
    * Draw into a <figure>.

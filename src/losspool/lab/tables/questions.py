@@ -39,10 +39,12 @@ def _certainty(statistics: Statistics, variant: Variant, gain: Difference) -> st
     images = statistics.image_intervals(variant)
     alone = len(variant.runs) == len(statistics.comparison.baseline.runs) == 1
     seeds = f"{gain.pairs} seeds" if gain.pairs > 1 else "one seed" if alone else "one seed in common"
-    interval = gain.interval or (images.miou if images else None)
+    joint = images.joint if images else None
+    interval = joint or gain.interval or (images.miou if images else None)
     if interval is None:
         return f"{seeds}, so no interval"
     over = f"interval over {seeds}" if gain.interval else f"interval over images, of {seeds}"
+    over += " and the images" if joint else ""
     ends = f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
     chance = ", so the difference may be chance" if interval.low <= 0 <= interval.high else ""
     return f"{100 * CONFIDENCE:g} % {over}: {ends} points{chance}"
