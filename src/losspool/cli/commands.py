@@ -17,6 +17,7 @@ Trusted = Annotated[
     list[str] | None,
     typer.Option("--trust", "--model", help="Allow code: import path of a network, dataset or loss; repeatable."),
 ]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads (default: all cores).")]
 OneCheckpoint = Annotated[str, typer.Option(help="Use checkpoint last, best or a step.")]
 
 
@@ -28,13 +29,22 @@ def evaluate(
     scales: Scales = None,
     flip: Flip = None,
     confusion: Annotated[bool, typer.Option("--confusion", help="Also print the confusion matrix.")] = False,
+    threads: Threads = None,
     trust: Trusted = None,
 ) -> None:
     """Score checkpoints of a run on a split: IoU, Dice, precision, recall, and IoU by region; mean ± std."""
     from losspool.segmentation.prediction import report_evaluation
 
+    _use_threads(threads)
     report_evaluation(
-        run, checkpoint, split, confusion=confusion, trusted=trust or (), tiling=tiling, scales=scales, flip=flip
+        run,
+        checkpoint,
+        split,
+        confusion=confusion,
+        trusted=trust or (),
+        tiling=tiling,
+        scales=scales,
+        flip=flip,
     )
 
 
@@ -58,11 +68,13 @@ def predict(
     tiling: Tiling = None,
     scales: Scales = None,
     flip: Flip = None,
+    threads: Threads = None,
     trust: Trusted = None,
 ) -> None:
     """Predict images, and with --weights map the loss weights of labelled images."""
     from losspool.segmentation.prediction import predict_run
 
+    _use_threads(threads)
     whole = predict_run(
         run,
         checkpoint,
@@ -79,6 +91,13 @@ def predict(
         flip=flip,
     )
     raise typer.Exit(0 if whole else 1)
+
+
+def _use_threads(count: int | None) -> None:
+    import torch
+
+    if count is not None:
+        torch.set_num_threads(count)
 
 
 def export(
@@ -103,7 +122,7 @@ def train(
         Path | None, typer.Option(help="Run folder (default: runs/<data>-<recipe>-<method>-<seed>).")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run, or start it if it does not exist.")] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default: all cores).")] = None,
+    threads: Threads = None,
 ) -> None:
     """Train a network."""
     from losspool.segmentation.training import train_run
@@ -158,7 +177,7 @@ def plan(
 
 
 def import_data(
-    source: Annotated[Path, typer.Argument(help="Folder with images and labels, or COCO annotations.")],
+    source: Annotated[Path, typer.Argument(help="Folder with images and labels, or with COCO annotations.")],
     dest: Annotated[Path, typer.Argument(help="New folder.")],
     classes: Annotated[
         Path | None,

@@ -191,7 +191,7 @@ def test_scores_of_an_evaluation(tmp_path):
     found = rows(tables(root, "methods", source="test")["methods"])
     assert found["lmp"]["mean IoU"] == "50.0"
     assert float(found["lmp"]["Δ to base"]) == 25
-    with pytest.raises(UserError, match="no evaluation begins with 'val'; there are: test-none-60"):
+    with pytest.raises(UserError, match=r"no evaluation begins with 'val'; there are: test-none$"):
         tables(root, "methods", source="val")
 
 
@@ -231,6 +231,15 @@ def test_an_evaluation_by_its_whole_name(tmp_path):
         UserError, match="several evaluations begin with 'test'; there are: test-none-60, test-none-600"
     ):
         tables(root, "methods", source="test")
+
+
+def test_the_names_that_a_message_lists_are_those_that_work(tmp_path):
+    root = write_lab(tmp_path / "runs", seeds=(0,), evaluated=(60,), previews=False)
+    for path in root.glob("*/evaluation-test-none-60.json"):
+        path.with_name("evaluation-test-none-flip-60.json").write_text(path.read_text())
+    with pytest.raises(UserError, match=r"begin with 'test'; there are: test-none, test-none-flip$"):
+        tables(root, "methods", source="test")
+    assert tables(root, "methods", source="test-none")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import re
 
 import yaml
 
-from losspool.segmentation.config import Config, flat
+from losspool.segmentation.config import METHODS, Config, flat
 from losspool.segmentation.config.json_schema import recipe_schema
 from losspool.segmentation.config.listing import options
 from trained_runs import assert_mistake
@@ -23,7 +23,15 @@ def test_every_setting_has_its_default_and_the_schemas_meaning():
         fields = schema
         if section:
             fields = schema["$defs"][schema["properties"][section[0]]["$ref"].rpartition("/")[2]]
-        assert option.meaning == " ".join(fields["properties"][name]["description"].split())
+        meaning = " ".join(fields["properties"][name]["description"].split())
+        assert option.meaning.startswith(meaning)
+        assert option.meaning == meaning or option.meaning.startswith(f"{meaning} One of ")
+
+
+def test_names_to_choose_from_are_listed(command):
+    assert "stored. One of apply, ignore." in " ".join(command("config", "exif")[1].split())
+    found = " ".join(command("config", "method")[1].split())
+    assert f"One of {', '.join(METHODS)}." in found
 
 
 def test_the_command(command):

@@ -103,7 +103,7 @@ def test_a_cut_is_the_same_in_onnx(tmp_path):
     trained = SimpleNamespace(
         model=SimpleNamespace(module=module, spec=spec),
         classes=[],
-        config=SimpleNamespace(data=SimpleNamespace(zoom=1)),
+        config=SimpleNamespace(data=SimpleNamespace(zoom=1, exif="apply", intensity="auto")),
         step=0,
     )
     assert module.stride == 4
@@ -122,15 +122,17 @@ def test_an_image_that_ends_inside_a_cell(tmp_path, run, command, monkeypatch):
 
 
 def test_what_a_user_must_know_is_inside(tmp_path, command):
-    data = DataConfig("folder", str(tmp_path / "data"), zoom=0.5)
+    data = DataConfig("folder", str(tmp_path / "data"), zoom=0.5, intensity=(100.0, 2000.0))
     small_config(tmp_path / "data")
     run = write_run(tmp_path / "run", small_config(tmp_path / "data", data=data))
     path = tmp_path / "model.pt2"
     _, output, _ = command("export", run.path, path, *TINY)
     assert "0.5 times their size: resize yours too, with Pillow's BILINEAR" in output
+    assert "100 to 2000 were read as black to white: (value - 100) * 255 / 1900, cut to 0 … 255." in output
     extra = {"losspool.json": ""}
     torch.export.load(io.BytesIO(path.read_bytes()), extra_files=extra)
     facts = json.loads(extra["losspool.json"])
+    assert (facts["exif"], facts["intensity"]) == ("apply", [100, 2000])
     assert [entry["name"] for entry in facts["classes"]] == ["soil", "weed", "crop plant"]
     assert (facts["zoom"], facts["step"]) == (0.5, 5)
     assert facts["resize"].startswith("Pillow's BILINEAR")

@@ -69,7 +69,7 @@ def test_mistakes(trained, tmp_path):
     recipe, weights = tmp_path / "tiny.yaml", f"model.weights={trained}"
     with pytest.raises(UserError, match=r"holds a tiny_model\.build, but model\.name is tiny_model\.build_plain"):
         network(recipe, tmp_path / "run", weights, "model.name=tiny_model.build_plain")
-    with pytest.raises(UserError, match="the run has no checkpoint"):
+    with pytest.raises(UserError, match="this folder has no checkpoints/step-"):
         network(recipe, tmp_path / "run", f"model.weights={tmp_path}")
     (tmp_path / "other.pt").write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"other\.pt: the file is damaged"):

@@ -132,7 +132,7 @@ class Run:
         found = [path.stem.removeprefix("evaluation-") for path in self.folder.path.glob("evaluation-*.json")]
         chosen = matching_names(wanted, found)
         if len(chosen) != 1:
-            named = ", ".join(sorted(chosen or found)) or "none"
+            named = ", ".join(_shortest(chosen or found)) or "none"
             problem = "several evaluations begin" if chosen else "no evaluation begins"
             raise UserError(f"{self.folder.path}: {problem} with {wanted!r}; there are: {named}")
         return self.folder.path / f"evaluation-{chosen[0]}.json"
@@ -182,6 +182,12 @@ def matching_names(wanted: str, names: Sequence[str]) -> list[str]:
     """
     exact = [name for name in names if wanted in (name, name.rpartition("-")[0])]
     return [wanted] if wanted in names else exact or [name for name in names if name.startswith(wanted)]
+
+
+def _shortest(names: Sequence[str]) -> list[str]:
+    """The names without their steps where these tell nothing apart."""
+    short = {name.rpartition("-")[0] for name in names}
+    return sorted(short if len(short) == len(names) else names)
 
 
 def read_run(path: Path) -> Run:

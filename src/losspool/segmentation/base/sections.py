@@ -94,22 +94,22 @@ class NameIn(GroupedMetadata):
     def __init__(
         self, table: Collection[str], prefixes: Collection[str] = (), meant: Mapping[str, str] | None = None
     ) -> None:
-        self._table, self._prefixes, self._meant = table, prefixes, meant or {}
+        self.table, self._prefixes, self._meant = table, prefixes, meant or {}
 
     def __iter__(self) -> Iterator[object]:
         yield AfterValidator(self._check)
         patterns = [r"\.", *([f"^({'|'.join(self._prefixes)}):"] if self._prefixes else [])]
-        choices = [{"enum": list(self._table)}, *({"pattern": pattern} for pattern in patterns)]
+        choices = [{"enum": list(self.table)}, *({"pattern": pattern} for pattern in patterns)]
         yield WithJsonSchema({"type": "string", "anyOf": choices})
 
     def _check(self, name: str) -> str:
         prefix, colon, _ = name.partition(":")
-        if name not in self._table and not is_import_path(name) and not (colon and prefix in self._prefixes):
+        if name not in self.table and not is_import_path(name) and not (colon and prefix in self._prefixes):
             known = self._meant.get(name.lower())
-            near = did_you_mean(known or name, [known] if known else self._table)
+            near = did_you_mean(known or name, [known] if known else self.table)
             hint = f" ({near})" if near else ""
             others = "".join(f", {each}:NAME" for each in self._prefixes)
-            raise ValueError(f"must be one of {', '.join(self._table)}{others} or an import path{hint}")
+            raise ValueError(f"must be one of {', '.join(self.table)}{others} or an import path{hint}")
         return name
 
 

@@ -6,9 +6,11 @@ import shutil
 import textwrap
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from losspool.segmentation.base import UserError, yaml_line
+from pydantic.fields import FieldInfo
+
+from losspool.segmentation.base import NameIn, UserError, yaml_line
 from losspool.segmentation.config.schema import Config
 
 
@@ -47,4 +49,14 @@ def _of(section: Any, prefix: str = "") -> Iterator[Option]:
         if is_dataclass(value):
             yield from _of(value, f"{key}.")
         else:
-            yield Option(key, yaml_line(value), " ".join((described[each.name].description or "").split()))
+            meaning = " ".join((described[each.name].description or "").split())
+            if choices := _choices(described[each.name]):
+                meaning += f" One of {', '.join(choices)}."
+            yield Option(key, yaml_line(value), meaning)
+
+
+def _choices(field: FieldInfo) -> list[str]:
+    """The values that a setting may have, if they are names."""
+    if get_origin(field.annotation) is Literal:
+        return [each for each in get_args(field.annotation) if isinstance(each, str)]
+    return [name for each in field.metadata if isinstance(each, NameIn) for name in each.table]

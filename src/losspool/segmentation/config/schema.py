@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import field
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
@@ -22,7 +23,16 @@ from losspool.segmentation.base import (
     parse_number,
     section,
 )
-from losspool.segmentation.data import DATASETS, Dataset, Intensity, Reading, dataset_kind, is_custom, open_dataset
+from losspool.segmentation.data import (
+    DATASETS,
+    Dataset,
+    Intensity,
+    Reading,
+    check_root,
+    dataset_kind,
+    is_custom,
+    open_dataset,
+)
 from losspool.segmentation.losses import LOSSES, LossConfig
 from losspool.segmentation.models import MODELS, PACKAGES, UNET, BatchNormMode, default_output_stride
 
@@ -149,6 +159,7 @@ class DataConfig:
 
     def open(self, split: str) -> Dataset:
         """A split of the data."""
+        check_root(self.name, None if self.root is None else Path(self.root).expanduser())
         options = dataset_kind(self.name).options(self, split)
         return open_dataset(self.name, self.root, split, reading=self.reading, **options)
 
@@ -272,7 +283,7 @@ class Config:
     recipe: Annotated[str, AfterValidator(_plain_name)] = "run"
     """The recipe's name, which may be part of the name of the run's folder."""
     method: Method = "lmp"
-    """A preset of loss and sampler, see ``METHODS``."""
+    """A preset of loss and sampler, or the import path of a loss."""
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED), NUMBER] = 0
     """Seed of the initial weights and all random draws."""
     data: DataConfig = field(default_factory=DataConfig)

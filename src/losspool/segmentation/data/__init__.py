@@ -16,7 +16,7 @@ from losspool.segmentation.data.files.images import (
     read_image,
 )
 from losspool.segmentation.data.files.labels import contiguous
-from losspool.segmentation.data.importing.hints import known_splits, with_hint
+from losspool.segmentation.data.importing.hints import check_root, known_splits
 from losspool.segmentation.data.importing.import_data import ImportOptions
 from losspool.segmentation.data.importing.import_report import report_import
 from losspool.segmentation.data.importing.layouts import in_label_folder
@@ -76,6 +76,7 @@ __all__ = [
     "build_index",
     "cache_folder",
     "check_classes",
+    "check_root",
     "class_index",
     "contiguous",
     "crop",
@@ -98,5 +99,4 @@ __all__ = [
     "report_prepared_voc",
     "try_pair",
     "unread_files",
-    "with_hint",
 ]

@@ -106,6 +106,10 @@ def report_export(run: Path, checkpoint: str, path: Path, size: str | None, trus
     if trained.config.data.zoom != 1:
         zoom = f"{trained.config.data.zoom:g} times their size"
         print(f"The network was trained on images at {zoom}: resize yours too, with {RESIZE}.")
+    if isinstance(trained.config.data.intensity, tuple):
+        low, high = trained.config.data.intensity
+        scaled = f"(value - {low:g}) * 255 / {high - low:g}, cut to 0 … 255"
+        print(f"Its images have more than 8 bits, of which {low:g} to {high:g} were read as black to white: {scaled}.")
 
 
 def _check(run: Runner, network: Exported, shapes: list[tuple[int, int, int]], path: Path) -> float:
@@ -167,13 +171,15 @@ def _load_program(content: bytes) -> Runner:
 
 
 def _description(trained: Trained) -> str:
-    """JSON metadata stored in the file: input, output, classes, zoom, model and step."""
+    """JSON metadata stored in the file: input and how to prepare it, output, classes, model and step."""
     facts: dict[str, Any] = {
         "input": "uint8 RGB (B, H, W, 3)",
         "output": "float32 logits (B, C, H, W)",
         "classes": [info.to_dict() for info in trained.classes],
         "zoom": trained.config.data.zoom,
         "resize": RESIZE,
+        "exif": trained.config.data.exif,
+        "intensity": trained.config.data.intensity,
         "model": trained.model.spec.name,
         "step": trained.step,
     }

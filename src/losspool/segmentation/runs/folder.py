@@ -44,7 +44,7 @@ def chosen_steps(folder: RunFolder, wanted: str) -> list[int]:
     """Parse ``last``, ``best`` (by validation) or steps such as ``150000,160000``. Each step must have a checkpoint."""
     found = steps_in(folder.checkpoints)
     if not found:
-        raise UserError(f"{folder.path}: the run has no checkpoint")
+        raise UserError(f"{folder.path}: this folder has no checkpoints/step-*.pt; name the folder of a run")
     if wanted == "last":
         return found[-1:]
     if wanted == "best":

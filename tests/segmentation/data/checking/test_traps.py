@@ -293,6 +293,17 @@ def test_another_layout_is_named_with_the_command_that_takes_it(tmp_path, comman
     assert f"; run: losspool data import {source} DEST" in output + error
 
 
+@pytest.mark.parametrize(
+    "words", [("data", "check", "{}", "--split", "train"), ("train", "camvid", "data.name=folder", "data.root={}")]
+)
+def test_every_command_that_needs_classes_names_the_import(tmp_path, command, words):
+    source = DOWNLOADS["COCO"](tmp_path / "raw")
+    code, _, error = command(*(word.format(source) for word in words))
+    assert code == 2
+    assert error.startswith(f"error: {source}: there is no classes.yaml; it has the layout COCO")
+    assert error.endswith(f"; run: losspool data import {source} DEST\n")
+
+
 def test_folders_that_say_nothing_are_to_be_named(tmp_path, command):
     for name in ("foo", "bar"):
         save(tmp_path / f"raw/{name}/0.png", np.zeros((4, 5)))

@@ -279,6 +279,8 @@ MISTAKES = {
     ("truncated", "data"): "truncated/annotations.json: cannot be read (Expecting value: line 1 column 13",
     ("raw", "raw/data"): "raw/data: the new folder must not lie in raw, nor around it",
     ("raw", "full"): "full: exists and is not empty; name a new folder",
+    ("file.json", "data"): "file.json: the source must be a folder; name the one that holds this file and the images",
+    ("raw", "data", "--classes", "no.csv"): "no.csv: the list of classes cannot be read (No such file or directory)",
     ("nowhere", "data"): "nowhere: the source does not exist",
     ("empty", "data"): "empty: no label images found among 0 images",
     ("raw", "data", "--group", "("): "--group must be a regular expression, got '('",
@@ -309,6 +311,7 @@ def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path, command, monkeypa
     (tmp_path / "empty").mkdir()
     (tmp_path / "names.csv").write_text("name,r,g,b\nsky,1,2\n")
     (tmp_path / "list.txt").write_text("nothing\n")
+    (tmp_path / "file.json").write_text("{}")
     save(tmp_path / "truncated/images/0.png", noise(4, 5))
     (tmp_path / "truncated/annotations.json").write_text('{"images": [')
     before = sorted(tmp_path.rglob("*"))
@@ -356,3 +359,11 @@ def test_much_that_matches_no_class_is_a_warning(tmp_path, command, rows, word):
     (tmp_path / "names.csv").write_text("0,ground\n1,thing\n")
     output = command("data", "import", tmp_path / "raw", tmp_path / "data", "--classes", tmp_path / "names.csv")[1]
     assert f"\n{word}: {5 * 30 * rows} pixels (" in output
+
+
+def test_the_split_in_a_layout_is_a_whole_word(tmp_path):
+    for split in ("training", "validation"):
+        for number in range(3):
+            save(tmp_path / f"{split}/images/{number}.png", noise(4, 4))
+            save(tmp_path / f"{split}/masks/{number}.png", np.zeros((4, 4)))
+    assert find_layout(tmp_path).pattern == "<split>/images/*.png + <split>/masks/*.png"

@@ -95,7 +95,7 @@ def test_lists_without_a_validation_split_give_one_up_to_it(tmp_path):
     (tmp_path / "val.txt").write_text("\n".join(list(NAMES)[20:22]))
     (tmp_path / "test.txt").unlink()
     assert counts(divide(NAMES, Splitting(), tmp_path)) == {"train": 20, "val": 2}
-    with pytest.raises(UserError, match="has its own validation split, so --val has no meaning"):
+    with pytest.raises(UserError, match="has a validation split already; leave --val out"):
         divide(NAMES, Splitting(0.3), tmp_path)
 
 
@@ -119,5 +119,5 @@ def test_a_list_for_testing_may_name_images_without_labels(tmp_path, command):
 def test_own_splits_stay_and_val_is_taken_from_train(tmp_path):
     names = {f"train/{n}": "train" for n in range(10)} | {f"test/{n}": "test" for n in range(4)}
     assert counts(divide(names, Splitting(), tmp_path)) == {"test": 4, "train": 8, "val": 2}
-    with pytest.raises(UserError, match="has its own validation split, so --val has no meaning"):
+    with pytest.raises(UserError, match="has a validation split already; leave --val out"):
         divide({**names, "val/1": "val"}, Splitting(0.3), tmp_path)

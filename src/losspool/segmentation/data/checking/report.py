@@ -17,7 +17,7 @@ from losspool.segmentation.data.checking.traps import notes_and_warnings, overla
 from losspool.segmentation.data.files.faults import report_lines
 from losspool.segmentation.data.files.file_dataset import existing_folder
 from losspool.segmentation.data.files.images import HasReading, Reading
-from losspool.segmentation.data.importing.hints import known_splits, layout_hint
+from losspool.segmentation.data.importing.hints import check_root, known_splits, layout_hint
 from losspool.segmentation.data.kinds.registry import is_custom, open_dataset, splits_of
 from losspool.segmentation.data.protocol import IGNORE
 
@@ -39,6 +39,8 @@ def report_check(name: str, root: Path | None, split: str | None = None) -> bool
     def show(text: str) -> None:
         output.print(plain(text), markup=False, soft_wrap=True)
 
+    if split:
+        check_root(name, root)
     splits = [split] if split else known_splits(name, root)
     reading = _training_reading(name, root)
     for each in splits:

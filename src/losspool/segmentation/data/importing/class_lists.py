@@ -89,7 +89,8 @@ def read_class_list(path: Path) -> ClassList:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: the list of classes cannot be read ({error})") from None
+        problem = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: the list of classes cannot be read ({problem})") from None
     rows = _rows(path, text)
     numbered = any(row.id is not None for row in rows)
     every = [SourceClass(row.name, place if row.id is None else row.id, row.color) for place, row in enumerate(rows)]

@@ -12,6 +12,8 @@ from losspool.segmentation.data.files.file_dataset import walk
 from losspool.segmentation.data.importing.import_data import source_layout
 from losspool.segmentation.data.kinds.registry import is_custom, splits_of
 
+CLASSES = "classes.yaml"
+
 
 def known_splits(name: str, root: Path | None) -> Sequence[str]:
     """The splits; where there are none, the error says how to get them."""
@@ -19,6 +21,12 @@ def known_splits(name: str, root: Path | None) -> Sequence[str]:
         return splits_of(name, root)
     except UserError as error:
         raise with_hint(error, name, root) from None
+
+
+def check_root(name: str, root: Path | None) -> None:
+    """Raise for a folder without the file of a custom dataset, with the command that makes one of it."""
+    if is_custom(name) and root is not None and os.path.isdir(root) and not os.path.exists(root / CLASSES):
+        raise with_hint(UserError(f"{root}: there is no {CLASSES}"), name, root)
 
 
 def with_hint(error: UserError, name: str, root: Path | None) -> UserError:
@@ -34,7 +42,7 @@ def layout_hint(root: Path) -> str:
     try:
         return f"has the layout {source_layout(root)}; run: {_command('import', root, 'DEST')}"
     except UserError:
-        if (root / "classes.yaml").is_file():
+        if (root / CLASSES).is_file():
             return ""  # ours, with a fault that is reported already
     if any(True for _ in walk(root)):
         named = _command("import", root, "DEST", "--images", "FOLDER", "--labels", "FOLDER")

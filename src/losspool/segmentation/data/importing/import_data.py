@@ -76,6 +76,8 @@ class Imported:
 
 def import_data(source: Path, dest: Path, options: ImportOptions) -> Imported:
     """Write ``images``, ``labels`` and ``classes.yaml`` to a new folder."""
+    if source.is_file():
+        raise UserError(f"{source}: the source must be a folder; name the one that holds this file and the images")
     existing_folder(source, "the source")
     if not 0 <= options.tolerance < math.inf:
         raise UserError(f"--tolerance must be a distance of at least 0, got {options.tolerance:g}")

@@ -220,5 +220,6 @@ def _pattern(pairs: Iterable[SourcePair]) -> str:
 def _form(file: SourceFile) -> str:
     parts = ["*" if part in file.rest else part for part in file.relative.parts[:-1]]
     if file.split:
-        parts = [re.sub(file.split, "<split>", part) if split_of(part) else part for part in parts]
+        names = "|".join(sorted(_SPLITS, key=len, reverse=True))  # the longest first: training, not train
+        parts = [re.sub(names, "<split>", part, flags=re.IGNORECASE) if split_of(part) else part for part in parts]
     return "/".join([*parts, f"*{file.ending}{file.relative.suffix}"])

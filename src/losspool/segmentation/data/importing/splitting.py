@@ -57,7 +57,7 @@ def divide(
     own = _by_lists(every, lists, unlabelled) if lists else names
     known = {name: split for name, split in own.items() if split}
     if how.val and "val" in known.values():
-        raise UserError(f"{source}: the source has its own validation split, so --val has no meaning; leave it out")
+        raise UserError(f"{source}: the source or a list has a validation split already; leave --val out")
     share = DEFAULT_SHARE if how.val is None else how.val
     shares = {"val": 0.0 if "val" in known.values() else share, "test": how.test}
     for name, value in shares.items():
