@@ -8,7 +8,7 @@ from lab_runs import CLASSES, lab_config, write_lab, write_lab_run
 from losspool.lab.comparison import VALIDATION, compare, read_run
 from losspool.lab.comparison.runs import find_runs
 from losspool.segmentation.base.errors import UserError
-from losspool.segmentation.config.schema import DataConfig, ModelConfig
+from losspool.segmentation.config.schema import DataConfig, LossConfig, ModelConfig
 
 
 def write(root, *runs):
@@ -45,6 +45,11 @@ def test_settings_enter_the_label_only_where_they_differ_within_a_method(tmp_pat
 def test_a_schedule_is_labelled_in_words(tmp_path):
     runs = [("lmp", {"m": "25%"}), ("lmp", {"m": {"from": "100%", "to": "25%", "steps": 400}})]
     assert labels(tmp_path, *runs) == ["lmp, m = 25%", "lmp, m = 100% to 25% in 400 steps"]
+
+
+def test_terms_are_labelled_as_in_a_recipe(tmp_path):
+    runs = [("lmp", {}), ("lmp", {"loss": LossConfig("lmp", terms={"lmp": 1.0, "dice": 0.5})})]
+    assert labels(tmp_path, *runs) == ["lmp, terms = {}", "lmp, terms = {lmp: 1, dice: 0.5}"]
 
 
 def test_other_weights_and_another_folder_of_data_are_other_variants(tmp_path):

@@ -95,6 +95,8 @@ def format_setting(value: Any) -> str:
         return " ".join(map(format_setting, value))
     if isinstance(value, dict) and value.keys() == {"from", "to", "steps"}:
         return f"{format_setting(value['from'])} to {format_setting(value['to'])} in {value['steps']} steps"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {format_setting(each)}" for name, each in value.items()) + "}"
     return str(value)
 
 
