@@ -101,7 +101,7 @@ def format_setting(value: Any) -> str:
 
 
 def _order(key: str, value: Any) -> tuple[int, float, str]:
-    """Numbers by size, 5 % before 25 %; other values by name."""
+    """Numbers by size, 5 % before 25 %; other values by name, after none at all."""
     if key == "loss.m" and not isinstance(value, dict):
         return (0, float(parse_m(value)), "")
-    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
+    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value or ""))
