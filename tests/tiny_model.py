@@ -83,7 +83,7 @@ class _Wrong(nn.Conv2d):
     def forward(self, x):
         if self.raising:
             raise RuntimeError("no forward")
-        return {"out": super().forward(x)}
+        return {"result": super().forward(x)}
 
 
 def build_wrong_output(num_classes: int) -> nn.Module:

@@ -8,12 +8,16 @@ import torch
 from torch import nn
 
 from losspool.segmentation.base.errors import UserError
-from losspool.segmentation.models import ModelSpec, Preprocessing, build_from_spec, build_model
+from losspool.segmentation.models import ModelSpec, Preprocessing, TrainingOutput, build_from_spec, build_model
 from losspool.segmentation.models.preprocessing import IMAGENET
 
 OWN = """
+from types import SimpleNamespace
+
 import torch
 from torch import nn
+
+from losspool.segmentation.models import TrainingOutput
 
 class Split(nn.Module):
     preprocessing = {"mean": [1, 2, 3], "bgr": True}
@@ -49,6 +53,30 @@ def failing(classes):
 
 def two(classes, width):
     return None
+
+class Training(nn.Module):
+    # Right in evaluation; in training it returns what ``change`` makes of the logits.
+
+    def __init__(self, classes, change):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, classes, 1), nn.BatchNorm2d(classes), nn.Dropout())
+        self.change = eval(change, {"torch": torch, "TrainingOutput": TrainingOutput})
+
+    def forward(self, x):
+        x = self.body(x)
+        return self.change(x) if self.training else x
+
+class Unwrapped(nn.Module):
+    # Logits in a dict, as torchvision returns them, or in an object, as transformers does.
+
+    def __init__(self, classes, by_name):
+        super().__init__()
+        self.main, self.aux, self.by_name = nn.Conv2d(3, classes, 1), nn.Conv2d(3, classes, 1), by_name
+
+    def forward(self, x):
+        if self.by_name:
+            return {"out": self.main(x), "aux": self.aux(x)}
+        return SimpleNamespace(logits=self.main(x))
 
 notice = "not callable"
 """
@@ -169,6 +197,48 @@ def test_wrong_logits_of_an_own_model_are_named(own, logits, reported):
     model = build_model(f"{own}.build", 5)
     with pytest.raises(UserError, match=reported):
         model.check_logits(logits, torch.zeros(2, 3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("change", "reported"),
+    [
+        ("lambda x: torch.cat([x, x], 1)", r"the model in training mode must return .*, got \(2, 6, 8, 8\)"),
+        ("lambda x: x[:1]", r"the model in training mode must return .*, got \(1, 3, 8, 8\)"),
+        ("lambda x: (x, x)", r"the model in training mode must return logits \(B, 3, h, w\).*, got tuple"),
+        ("lambda x: None", "the model in training mode must return .*, got NoneType"),
+        ("lambda x: TrainingOutput(x, x[:, :2])", r"the auxiliary head must return .*, got \(2, 2, 8, 8\)"),
+        ("lambda x: x.softmax(7)", "the model raised IndexError for crops of 2×3×8×8 in training mode: Dimension out"),
+    ],
+)
+def test_wrong_outputs_in_training_are_named(own, change, reported):
+    model = build_model(f"{own}.Training", 3, args={"change": change})
+    with pytest.raises(UserError, match=reported):
+        model.dry_run(8, 8, batch=4)
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_dry_run_leaves_no_trace(own, batch):
+    model = build_model(f"{own}.Training", 3, args={"change": "lambda x: TrainingOutput(x, x)"})
+    state = {key: value.clone() for key, value in model.module.state_dict().items()}
+    random = torch.get_rng_state()
+    model.dry_run(8, 8, batch)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(value, state[key]) for key, value in model.module.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.module.parameters())
+    assert model.module.training
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_logits_in_a_dict_or_an_object_are_unwrapped(own, by_name):
+    module = build_model(f"{own}.Unwrapped", 5, args={"by_name": by_name}).module
+    x = torch.randn(2, 3, 8, 8)
+    assert torch.equal(module.eval()(x), module.main(x))
+    found = module.train()(x)
+    assert isinstance(found, TrainingOutput) == by_name
+    if by_name:
+        assert torch.equal(found.aux, module.aux(x))
+        found = found.logits
+    assert torch.equal(found, module.main(x))
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,17 @@ class Adapted(nn.Module):
         return stride if logits.shape[2:] == (height // stride, width // stride) else None
 
 
+def unwrap_output(module: nn.Module, inputs: Any, output: Any) -> Any:
+    """A forward hook: replaces the output by the logits in it, and in training by a :class:`TrainingOutput` if it has
+    auxiliary logits."""
+    logits, aux = _unwrapped(output)
+    return TrainingOutput(logits, aux) if module.training and aux is not None else logits
+
+
 def _unwrapped(output: Any) -> tuple[Any, Any]:
-    """The logits and the auxiliary logits in a package's kind of output: an object, a dict or a tensor."""
+    """The logits and the auxiliary logits in a network's kind of output: an object, a dict or a tensor."""
+    if isinstance(output, TrainingOutput):
+        return output
     if hasattr(output, "logits"):
         return output.logits, None
     if isinstance(output, Mapping) and "out" in output:

@@ -15,7 +15,15 @@ from losspool.segmentation.models.backbone import Variant
 from losspool.segmentation.models.batch_norm import BatchNormMode, freeze_batch_norm
 from losspool.segmentation.models.deeplab import DeepLabV2
 from losspool.segmentation.models.network import Network
-from losspool.segmentation.models.packages import Adapted, build_package, called, described, is_package_name
+from losspool.segmentation.models.packages import (
+    Adapted,
+    TrainingOutput,
+    build_package,
+    called,
+    described,
+    is_package_name,
+    unwrap_output,
+)
 from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
 from losspool.segmentation.models.spec import MODELS, ModelSpec, default_output_stride
 from losspool.segmentation.models.weights import (
@@ -67,18 +75,25 @@ class Model:
         return [{"params": params, "lr": rate, "name": name} for name, params, rate in groups if params]
 
     def dry_run(self, height: int, width: int, batch: int) -> None:
-        """Run the model on black images, so that a faulty custom model fails here and not during training."""
-        images = torch.zeros(1, 3, height, width)
+        """Run the model on black images in both modes, so that a faulty custom model fails here and not later.
+
+        Random numbers and buffers are then as before: a training does not depend on it.
+        """
         training = self.module.training
-        logits = self._forward(self.module.eval(), images)
-        self.check_logits(logits, images)
+        images = torch.zeros(1, 3, height, width)
+        self.check_logits(self._forward(self.module.eval(), images), images)
+        images = torch.zeros(min(batch, 2), 3, height, width)  # BatchNorm refuses a single value per channel
+        before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        with torch.random.fork_rng(devices=[]):
+            output = self._forward(self.module.train(), images)
+        for name, value in before.items():
+            if (buffer := self.module.get_buffer(name)).shape == value.shape:  # else a cache for this size
+                buffer.copy_(value)
         self.module.train(training)
-        if batch == 1:  # BatchNorm fails on a single value per channel: one image, one cell
-            before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
-            self._forward(self.module.train(), images)
-            for name, buffer in self.module.named_buffers():
-                buffer.copy_(before[name])
-            self.module.train(training)
+        logits, aux = output if isinstance(output, TrainingOutput) else (output, None)
+        self.check_logits(logits, images, "the model in training mode")
+        if aux is not None:
+            self.check_logits(aux, images, "the auxiliary head")
 
     def _forward(self, module: nn.Module, images: Tensor) -> object:
         try:
@@ -87,23 +102,24 @@ class Model:
         except Exception as error:  # a user's module may raise anything
             message = str(error).splitlines()[0] if str(error) else ""
             shape = "×".join(map(str, images.shape))
-            name = self.spec.name
+            mode = " in training mode" if module.training else ""
             raise UserError(
-                f"{name}: the model raised {type(error).__name__} for crops of {shape}: {message}"
+                f"{self.spec.name}: the model raised {type(error).__name__} for crops of {shape}{mode}: {message}"
             ) from error
 
-    def check_logits(self, logits: object, images: Tensor) -> Tensor:
-        """Return ``logits`` if their type and shape fit ``images`` (B, 3, H, W); custom models may get this wrong."""
+    def check_logits(self, logits: object, images: Tensor, source: str = "the model") -> Tensor:
+        """Return ``logits`` if their type and shape fit ``images`` (B, 3, H, W); custom models may get this wrong.
+
+        ``source`` is what returned them, for messages.
+        """
         expected = f"logits (B, {self.spec.num_classes}, h, w), no larger than the image"
         if not isinstance(logits, Tensor):
-            raise UserError(f"{self.spec.name}: the model must return {expected}, got {type(logits).__name__}")
+            raise UserError(f"{self.spec.name}: {source} must return {expected}, got {type(logits).__name__}")
         batch, _, height, width = images.shape
         shape = tuple(logits.shape)
         fits = len(shape) == 4 and shape[:2] == (batch, self.spec.num_classes)
         if not fits or not (1 <= shape[2] <= height and 1 <= shape[3] <= width):
-            raise UserError(
-                f"{self.spec.name}: the model must return {expected}, got {shape} for {tuple(images.shape)}"
-            )
+            raise UserError(f"{self.spec.name}: {source} must return {expected}, got {shape} for {tuple(images.shape)}")
         return logits
 
 
@@ -241,4 +257,6 @@ def _build_custom(spec: ModelSpec) -> nn.Module:
         raise UserError(f"model {path!r} {called(classes, spec.args)} raised {described(error)}") from error
     if not isinstance(module, nn.Module):
         raise UserError(f"model {path!r} must return a torch.nn.Module, got {type(module).__name__}")
+    if not isinstance(module, torch.jit.ScriptModule):  # it returns tensors, and takes no hooks
+        module.register_forward_hook(unwrap_output)
     return module
