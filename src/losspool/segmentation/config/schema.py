@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -87,11 +88,12 @@ def _plain_name(name: str) -> str:
 
 
 def _square(size: Any) -> Any:
-    try:
-        number = parse_number(size)
-    except ValueError:  # a boolean, which the tuple refuses
+    if isinstance(size, list | tuple):
         return size
-    return (number, number) if isinstance(number, int | float) else size
+    with suppress(ValueError):  # a boolean
+        if isinstance(number := parse_number(size), int | float):
+            return number, number
+    raise ValueError("must be a number or a list [height, width]")
 
 
 Method = Annotated[str, NameIn(METHODS)]
