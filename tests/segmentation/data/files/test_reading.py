@@ -106,6 +106,18 @@ def test_hot_pixels_and_nan_do_not_widen_the_range(tmp_path):
     assert image.tolist() == [255, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.linspace(578.15149, 3805.698000000004, 9999), (581.38, 3802.47)),
+        (np.linspace(12345678, 12345778, 9999), (12345678, 12345777)),
+    ],
+)
+def test_a_range_has_six_significant_digits(tmp_path, values, expected):
+    path = deep(tmp_path / "a.tif", values.reshape(99, 101), np.int32 if values[0] > 1e6 else np.float32)
+    assert found_intensity([path]) == expected
+
+
 def test_full_is_all_that_16_bits_can_hold_and_floats_have_no_such_range(tmp_path):
     ramp = np.linspace(0, 65535, 2400).reshape(40, 60)
     path = deep(tmp_path / "a.png", ramp)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ SAMPLE = 32
 """Images that a range is found from."""
 _SUFFIXES = (".png", ".tif", ".tiff")  # the other formats have no more than 8 bits
 _PER_IMAGE = 1 << 16  # values
+_DIGITS = 6  # significant ones of the range: recipes and classes.yaml state it
 _OUTLIERS = 0.1  # percent of the values at either end: hot and dead pixels
 
 
@@ -28,7 +30,11 @@ def found_intensity(paths: Sequence[Path]) -> tuple[float, float] | None:
     if not len(values):
         return None
     low, high = (float(value) for value in np.percentile(values, [_OUTLIERS, 100 - _OUTLIERS]))
-    return (low, high) if low < high else (low, low + 1.0)  # one value everywhere: any range is as good
+    if not low < high:
+        return low, low + 1.0  # one value everywhere: any range is as good
+    # Relative to the range and not to its ends, which may lie close together.
+    places = _DIGITS - 1 - math.floor(math.log10(high - low))
+    return round(low, places), round(high, places)
 
 
 def sample(paths: Sequence[Path]) -> list[Path]:
