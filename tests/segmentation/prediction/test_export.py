@@ -73,7 +73,7 @@ def test_a_file_for_every_size(tmp_path, run, command, suffix):
     code, output, error = command("export", run.path, path, *TINY)
     assert (code, error) == (0, "")
     assert "uint8 images (B, H, W, 3) to logits (B, 3, H, W)" in output
-    assert float(output.split("network: ")[1]) < 1e-3
+    assert float(output.split("network: ")[1].splitlines()[0]) < 1e-3
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
     exported = LOADERS[suffix](path)
     for shape in ((1, 64, 96), (3, 37, 51)):
@@ -128,6 +128,7 @@ def test_what_a_user_must_know_is_inside(tmp_path, command):
     path = tmp_path / "model.pt2"
     _, output, _ = command("export", run.path, path, *TINY)
     assert "0.5 times their size: resize yours too, with Pillow's BILINEAR" in output
+    assert "\nThe images were turned by their EXIF orientation: turn yours too.\n" in output
     assert "100 to 2000 were read as black to white: (value - 100) * 255 / 1900, cut to 0 … 255." in output
     extra = {"losspool.json": ""}
     torch.export.load(io.BytesIO(path.read_bytes()), extra_files=extra)
@@ -136,6 +137,12 @@ def test_what_a_user_must_know_is_inside(tmp_path, command):
     assert [entry["name"] for entry in facts["classes"]] == ["soil", "weed", "crop plant"]
     assert (facts["zoom"], facts["step"]) == (0.5, 5)
     assert facts["resize"].startswith("Pillow's BILINEAR")
+
+
+def test_images_that_are_read_as_stored_are_not_to_be_turned(tmp_path, command):
+    data = DataConfig("folder", str(tmp_path / "data"), exif="ignore")
+    run = write_run(tmp_path / "run", small_config(tmp_path / "data", data=data))
+    assert "EXIF" not in command("export", run.path, tmp_path / "model.pt2", *TINY)[1]
 
 
 def wrong(offset):

@@ -103,6 +103,8 @@ def report_export(run: Path, checkpoint: str, path: Path, size: str | None, trus
     logits = f"({batch}, {len(trained.classes)}, {height}, {width})"
     print(plain(f"{path}: uint8 images ({batch}, {height}, {width}, 3) to logits {logits}"))
     print(f"Largest difference from the network: {difference:.3g}")
+    if trained.config.data.exif == "apply":
+        print("The images were turned by their EXIF orientation: turn yours too.")
     if trained.config.data.zoom != 1:
         zoom = f"{trained.config.data.zoom:g} times their size"
         print(f"The network was trained on images at {zoom}: resize yours too, with {RESIZE}.")
