@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -18,6 +19,9 @@ Trusted = Annotated[
     typer.Option("--trust", "--model", help="Allow code: import path of a network, dataset or loss; repeatable."),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads (default: all cores).")]
+Reading = Annotated[
+    list[str] | None, typer.Argument(help="How to read the files, such as data.exif=ignore data.intensity=full.")
+]
 OneCheckpoint = Annotated[str, typer.Option(help="Use checkpoint last, best or a step.")]
 
 
@@ -156,6 +160,7 @@ def show_recipe(name: Annotated[str, typer.Argument(help="Recipe or grid to prin
 
 def plan(
     root: Annotated[Path, typer.Argument(help="Data folder.")],
+    overrides: Reading = None,
     out: Annotated[Path, typer.Option(help="Recipe to write.")] = Path("recipe.yaml"),
     name: Annotated[str, typer.Option(help="Dataset: folder, cityscapes, voc, camvid, or an import path.")] = "folder",
     train: Annotated[str, typer.Option(help="Split to train on.")] = "train",
@@ -171,9 +176,11 @@ def plan(
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads to train with (default: all cores).")] = None,
 ) -> None:
     """Propose a recipe for a dataset, with reasons, from its class index."""
+    from losspool.segmentation.config import parse_reading
     from losspool.segmentation.planning import PlanOptions, write_plan
 
-    write_plan(name, root, out, PlanOptions(train, val, weights, scratch, minutes, memory, threads))
+    reading = parse_reading(overrides or [])
+    write_plan(name, root, out, PlanOptions(train, val, weights, scratch, minutes, memory, threads, reading))
 
 
 def import_data(
@@ -214,14 +221,19 @@ def import_data(
 
 
 def check(
-    name: Annotated[str, typer.Argument(help="Dataset: a name, such as folder or camvid, or an import path.")],
-    root: Annotated[Path | None, typer.Argument(help="Data folder (not needed for streets).")] = None,
+    name: Annotated[str, typer.Argument(help="Your data folder alone, or another dataset's name or import path.")],
+    root: Annotated[str | None, typer.Argument(help="Folder of the named dataset (not needed for streets).")] = None,
+    overrides: Reading = None,
     split: Annotated[str | None, typer.Option(help="Check only this split (default: all splits).")] = None,
 ) -> None:
     """Read every file of a dataset, list faults and traps, and show how often each class occurs."""
+    from losspool.segmentation.config import parse_reading
     from losspool.segmentation.data import report_check
 
-    if not report_check(name, root, split):
+    settings = overrides or []
+    if root is not None and "=" in root and not os.path.exists(root):  # the first setting, after a folder alone
+        root, settings = None, [root, *settings]
+    if not report_check(name, None if root is None else Path(root), split, parse_reading(settings)):
         raise typer.Exit(1)
 
 

@@ -77,6 +77,20 @@ def test_a_cell_is_not_wider_than_the_thinnest_class(size, thin, device):
     assert 0.5 <= low <= 0.8 < high
 
 
+@pytest.mark.parametrize(
+    ("thin", "low", "reason"),
+    [
+        (40, 0.5, ""),
+        (6, 0.67, "no smaller, so that the thinnest class still fills a cell"),
+        (4, 0.8, "the thinnest class fills a cell from scale 1 on, but crops need a range of scales"),
+        (0.5, 0.8, "the thinnest class fills a cell from scale 8 on, but crops need a range of scales"),
+    ],
+)
+def test_the_reason_for_the_scale_is_true(thin, low, reason):
+    found = _scale(facts(thin=thin), 4, 1.0)
+    assert (found.value, found.reason) == ((low, 1.5), reason)
+
+
 def test_the_batch_fits_the_memory():
     assert _batch((320, 320), 1700, 16e9, _CPU).value == 4
     assert _batch((320, 320), 1700, 1.05e9, _CPU).value == 3
@@ -156,6 +170,19 @@ def test_a_plan_without_validation(tmp_path, command, splits, words):
     assert load_config(tmp_path / "r.yaml").data.val is None
 
 
+def test_the_recipe_states_how_files_are_read(tmp_path, command):
+    dataset_of(tmp_path / "data", bar(12, "|"))
+    save(tmp_path / "data/images/train/alone.png", noise(120, 120))
+    settings = ("data.exif=ignore", "data.intensity=[0, 4095]")
+    options = ("--scratch", "--minutes", "0.01", "--out", tmp_path / "r.yaml")
+    code, output, error = command("plan", tmp_path / "data", *settings, *options)
+    assert code == 0, error
+    data = load_config(tmp_path / "r.yaml").data
+    assert (data.exif, data.intensity) == ("ignore", (0, 4095))
+    check = f"losspool data check folder {tmp_path / 'data'} data.exif=ignore 'data.intensity=[0.0, 4095.0]'"
+    assert f"next: {check}, then " in output
+
+
 def test_images_without_a_usable_label_are_counted_out(tmp_path, command):
     dataset_of(tmp_path / "data", *(bar(12, turn) for turn in "|-/"))
     for number in range(5):
@@ -211,6 +238,20 @@ def test_mistakes_are_one_sentence(tmp_path, command, monkeypatch):
         ("data", "--minutes", "-3", "--out", "x.yaml"): "--minutes must be greater than 0, got -3",
         ("data", "--memory", "0", "--out", "x.yaml"): "--memory must be greater than 0, got 0",
         ("data", "--weights", "no.pth", "--out", "x.yaml"): "no.pth: no such weights file; download https://",
+        (
+            "data",
+            "data.zoom=2",
+            "--out",
+            "x.yaml",
+        ): "only data.exif and data.intensity can be set here, got 'data.zoom'",
+        (
+            "data",
+            "--scratch",
+            "--weights",
+            "no.pth",
+            "--out",
+            "x.yaml",
+        ): "--scratch plans a network without weights; drop it or --weights no.pth",
         ("data", "--scratch", "--memory", "0.000001", "--out", "x.yaml"): "1e-06 GB of memory are too little",
     }.items():
         code, _, error = command("plan", *words)

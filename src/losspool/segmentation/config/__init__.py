@@ -1,7 +1,7 @@
 """The settings of a run: their schema, and recipes that state them."""
 
 from losspool.segmentation.config.listing import report_options
-from losspool.segmentation.config.recipes import RECIPES, dump_config, flat, load_config
+from losspool.segmentation.config.recipes import RECIPES, dump_config, flat, load_config, parse_reading
 from losspool.segmentation.config.schema import (
     METHODS,
     TILINGS,
@@ -28,5 +28,6 @@ __all__ = [
     "dump_config",
     "flat",
     "load_config",
+    "parse_reading",
     "report_options",
 ]

@@ -10,7 +10,8 @@ from typing import Any, get_type_hints
 
 from losspool.segmentation.base import Library, UserError, is_utf8, parse_yaml, read_yaml, say, validate, yaml_text
 from losspool.segmentation.config.old_keys import overrides_with_new_keys, with_new_keys
-from losspool.segmentation.config.schema import Config, Recipe, method_settings
+from losspool.segmentation.config.schema import Config, DataConfig, Recipe, method_settings
+from losspool.segmentation.data import Reading
 from losspool.segmentation.models import MODELS
 
 RECIPES = Library("recipe", Path(__file__).with_name("library"))
@@ -46,6 +47,17 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
     config = validate(Config, values)
     config.loss.check_terms()  # only now: a recipe may state the terms, and a method the name
     return config
+
+
+def parse_reading(overrides: Sequence[str]) -> Reading:
+    """How image files are read, from the overrides of a command that takes no recipe."""
+    values: dict[str, Any] = {}
+    for key, value in map(_override, overrides):
+        section, _, name = key.partition(".")
+        if section != "data" or name not in _types(Reading):
+            raise UserError(f"only data.exif and data.intensity can be set here, got {key!r}")
+        values[name] = value
+    return DataConfig(**values).reading
 
 
 def _drop_foreign_weights(recipe: Recipe, values: dict[str, Any], chosen: set[str]) -> None:

@@ -18,6 +18,7 @@ from losspool.segmentation.data import (
     ClassIndex,
     Dataset,
     HasReading,
+    Reading,
     class_index,
     existing_folder,
     index_warnings,
@@ -33,6 +34,7 @@ _LAPS = 50  # how often each part of each image is seen
 _STEPS = (200, 40_000)
 _BATCH = (2, 8)
 _MEMORY_USED = 0.5  # the rest is for gradients, the optimizer, the loader and what the allocator does not give back
+_SCALES = (0.5, 0.8)  # bounds of the smallest random scale
 _NO_SPLIT = "null"
 _TIME_USED = 0.8  # the rest is for reading, validation and checkpoints
 
@@ -73,6 +75,8 @@ class PlanOptions:
     """In GB."""
     threads: int | None = None
     """CPU threads of the training, and so of the step that is timed."""
+    reading: Reading = field(default_factory=Reading)
+    """How image files are read."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,8 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
     for option, number in (("--minutes", options.minutes), ("--memory", options.memory)):
         if number is not None and not number > 0:
             raise UserError(f"{option} must be greater than 0, got {number:g}")
+    if options.scratch and options.weights is not None:
+        raise UserError(f"--scratch plans a network without weights; drop it or --weights {options.weights}")
     known = known_splits(name, root)
     if out.exists():
         raise UserError(f"{out}: the file exists; name another one with --out")
@@ -140,7 +146,14 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
         if split not in known and (option, split) != ("--val", _NO_SPLIT):
             none = f", or {_NO_SPLIT} for none" if option == "--val" else ""
             raise UserError(f"{root}: unknown split {split!r}; choose from {', '.join(known)} with {option}{none}")
-    data = DataConfig(name=name, root=os.path.abspath(root), train=options.train, val=None if val == _NO_SPLIT else val)
+    data = DataConfig(
+        name=name,
+        root=os.path.abspath(root),
+        train=options.train,
+        val=None if val == _NO_SPLIT else val,
+        exif=options.reading.exif,
+        intensity=options.reading.intensity,
+    )
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     plan = make_plan(data, out, options)
@@ -151,7 +164,8 @@ def write_plan(name: str, root: Path, out: Path, options: PlanOptions) -> Plan:
         print(plain(f"{setting.key} = {setting.text}" + (f": {setting.reason}" if setting.reason else "")))
     for warning in plan.warnings:
         print(plain(f"warning: {warning}"))
-    first = f"{shlex.join(['losspool', 'data', 'check', name, str(root)])}, then " if plan.faults else ""
+    check = shlex.join(["losspool", "data", "check", name, str(root), *options.reading.settings])
+    first = f"{check}, then " if plan.faults else ""
     print(plain(f"next: {first}{_command(shlex.quote(str(out)), options)}"))
     return plan
 
@@ -193,7 +207,8 @@ def make_plan(data: DataConfig, out: Path, options: PlanOptions) -> Plan:
             "loss.m",
             {"from": "100%", "to": "25%", "steps": max(steps.value // 2, 1)},
             "the plain mean at first, when the hardest pixels are noise; later at least a quarter of the pixels share "
-            "the weight. Nowhere worse than the plain loss in our runs: results/safe-default",
+            "the weight. Nowhere worse than the plain loss in our runs, with one seed each; see the documentation, "
+            "Choosing p and m",
         ),
         *(steps, batch),
         *_optimisation(steps.value, options.scratch, validated=data.val is not None),
@@ -241,10 +256,13 @@ def _crop(facts: Facts, device: Device, zoom: float) -> Setting:
 
 
 def _scale(facts: Facts, cell: int, zoom: float) -> Setting:
-    low = round(min(max(cell / (facts.thinnest[1] * zoom), 0.5), 0.8), 2)
-    return Setting(
-        "data.scale", (low, 1.5), "no smaller, so that the thinnest class still fills a cell" if low > 0.5 else ""
-    )
+    fills = cell / (facts.thinnest[1] * zoom)
+    low = round(min(max(fills, _SCALES[0]), _SCALES[1]), 2)
+    if fills > _SCALES[1]:
+        reason = f"the thinnest class fills a cell from scale {fills:.3g} on, but crops need a range of scales"
+    else:
+        reason = "no smaller, so that the thinnest class still fills a cell" if low > _SCALES[0] else ""
+    return Setting("data.scale", (low, 1.5), reason)
 
 
 def _batch(crop: tuple[int, int], per_pixel: float, memory: float, device: Device) -> Setting:
@@ -282,7 +300,11 @@ def _data_settings(data: DataConfig, dataset: Dataset) -> list[Setting]:
     found = [Setting("data.name", data.name), Setting("data.root", data.root)]
     without = "" if data.val else "no validation: the last checkpoint is the result"
     found += [Setting("data.train", data.train), Setting("data.val", data.val, without)]
-    if isinstance(dataset, HasReading) and isinstance(dataset.reading.intensity, tuple):
+    if data.exif != "apply":
+        found.append(Setting("data.exif", data.exif, "as requested"))
+    if data.intensity != "auto":
+        found.append(Setting("data.intensity", data.intensity, "as requested"))
+    elif isinstance(dataset, HasReading) and isinstance(dataset.reading.intensity, tuple):
         found.append(Setting("data.intensity", dataset.reading.intensity, "the range of the values in the images"))
     return found
 

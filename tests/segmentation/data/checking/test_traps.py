@@ -84,7 +84,7 @@ def test_an_image_in_train_and_val_is_gone_when_its_copy_is(recipe, command):
     root = recipe.parent / "data"
     shutil.copy(root / "images/train/2.png", root / "images/val/2.png")
     save(root / "labels/val/2.png", np.full((64, 96), 2))
-    assert warnings(command, root) == ["1 image of val is in train too and scores too well: 2 = 2"]
+    assert warnings(command, root) == ["1 image of val is also in train, which inflates the score of val: 2 = 2"]
     with_copy = score(recipe)
     for folder in ("images", "labels"):
         (root / folder / "val/2.png").unlink()
@@ -175,7 +175,7 @@ def test_the_same_image_in_train_and_val(root, command):
     image = noise(40, 60, seed=2)  # that of train/002, in another format
     save(root / "images/val/again.bmp", image)
     save(root / "labels/val/again.png", label_values(40, 60))
-    assert warnings(command, root) == ["1 image of val is in train too and scores too well: 002 = again"]
+    assert warnings(command, root) == ["1 image of val is also in train, which inflates the score of val: 002 = again"]
 
 
 def test_the_same_deep_image_in_splits_of_other_ranges(root, command):
@@ -187,7 +187,7 @@ def test_the_same_deep_image_in_splits_of_other_ranges(root, command):
             Image.fromarray(values.astype(np.uint16)).save(path)
     shutil.copy(root / "images/train/001.png", root / "images/val/again.png")
     save(root / "labels/val/again.png", label_values(40, 60))
-    assert warnings(command, root) == ["1 image of val is in train too and scores too well: 001 = again"]
+    assert warnings(command, root) == ["1 image of val is also in train, which inflates the score of val: 001 = again"]
 
 
 def exif(orientation):
@@ -223,6 +223,12 @@ def test_labels_that_fit_both_ways_are_a_warning(root, command, orientation, siz
         "2 labels of images with an EXIF orientation may have been drawn on the upright image or on "
     )
     assert "data.exif=ignore" in found
+    for words in (("folder", root), (root,)):
+        code, output, _ = command("data", "check", *words, "data.exif=ignore")
+        assert code == 0
+        assert "warning" not in output
+        assert "note: the EXIF orientation of 2 images is ignored" in output
+        assert output.endswith(f"\nnext: losspool plan {root} data.exif=ignore\n")
     save(root / "images/val/upright.jpg", noise(40, 60, seed=30), exif=exif(6))
     save(root / "labels/val/upright.png", label_values(60, 40))
     assert warnings(command, root) == []
@@ -234,13 +240,26 @@ def test_bits_and_range_are_reported(root, command):
     code, output, _ = command("data", "check", "folder", root)
     assert code == 0
     assert "note: images: 4 × 16-bit grey" in output
-    assert "note: data.intensity=auto reads the values 10" in output
+    assert "note: data.intensity reads the values 10" in output
 
 
 def test_images_that_are_nearly_black(root, command):
     for path in (root / "images/train").iterdir():
         save(path, noise(40, 60, seed=int(path.stem)) // 16)
-    assert warnings(command, root) == ["the images of train are nearly black: no value exceeds 15 of 255"]
+    (found,) = warnings(command, root)
+    assert found.startswith(
+        "the images of train are nearly black: no value exceeds 15 of 255; rescale the files, because "
+    )
+
+
+def test_deep_images_that_a_range_makes_nearly_black(root, command):
+    for path in (root / "images/train").iterdir():
+        Image.fromarray(np.random.default_rng(0).integers(100, 4000, (40, 60)).astype(np.uint16)).save(path)
+    _, output, _ = command("data", "check", root, "data.intensity=full", "--split", "train")
+    assert "nearly black: no value exceeds 15 of 255; set data.intensity to the range of their values" in output
+    _, output, _ = command("data", "check", "folder", root, "data.intensity=[0,4000]", "--split", "train")
+    assert "note: data.intensity reads the values 0 to 4000 as black to white" in output
+    assert "nearly black" not in output
 
 
 def test_pages_and_channels(root, command, tmp_path):
@@ -323,6 +342,12 @@ def test_the_value_255_may_be_void_or_a_class(root, command, tmp_path, monkeypat
 
 def test_a_sound_check_names_the_next_command(root, command):
     assert command("data", "check", root)[1].endswith(f"\nnext: losspool plan {root}\n")
+    shutil.copy(root / "images/train/000.png", root / "images/val/copy.png")
+    save(root / "labels/val/copy.png", label_values(40, 60))
+    then = f"\nnext: look at the warnings above, then losspool plan {root}\n"
+    assert command("data", "check", root)[1].endswith(then)
+    relabel(root, lambda label: 0 * label)
+    assert command("data", "check", root)[1].endswith(then)
     save(root / "labels/val/0.png", np.zeros((4, 5)))
     assert "next:" not in command("data", "check", root)[1]
 

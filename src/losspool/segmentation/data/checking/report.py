@@ -25,11 +25,13 @@ _BAR = 32
 _NUMBERS = 35  # terminal columns used by the numbers and gaps
 
 
-def report_check(name: str, root: Path | None, split: str | None = None) -> bool:
+def report_check(name: str, root: Path | None, split: str | None = None, reading: Reading | None = None) -> bool:
     """Print the classes, faults and warnings of one split, or of all splits. Return whether no fault was found.
 
-    A folder alone may stand in the place of the name: it is a dataset of the kind ``folder``.
+    A folder alone may stand in the place of the name: it is a dataset of the kind ``folder``. ``reading`` is how
+    training would read the image files (default: as recipes do by default).
     """
+    reading, warned = reading or Reading(), False
     if root is None and (os.path.exists(name) or os.sep in name):
         name, root = "folder", existing_folder(Path(name), "the root of the data")
     output, sound = Console(highlight=False, emoji=False), True
@@ -42,10 +44,10 @@ def report_check(name: str, root: Path | None, split: str | None = None) -> bool
     if split:
         check_root(name, root)
     splits = [split] if split else known_splits(name, root)
-    reading = _training_reading(name, root)
+    read_as = _training_reading(name, root, reading)
     for each in splits:
         try:
-            dataset = open_dataset(name, root, each, reading=reading)
+            dataset = open_dataset(name, root, each, reading=read_as)
         except UserError as error:
             if split:
                 raise
@@ -68,23 +70,26 @@ def report_check(name: str, root: Path | None, split: str | None = None) -> bool
         show(summary + ("" if findings.labelled else ", no labels"))
         output.print()
         sound &= not findings.faults
+        warned |= bool(warnings)
     if not checked and is_custom(name) and root is not None and (hint := layout_hint(root)):
         show(f"note: {root} {hint}")
     for warning in overlaps(checked):
         show(f"warning: {warning}")
+        warned = True
     if sound and root is not None and "train" in splits:
         kind = [] if name == "folder" else ["--name", name]
-        show(f"next: {shlex.join(['losspool', 'plan', str(root), *kind])}")
+        first = "look at the warnings above, then " if warned else ""
+        show(f"next: {first}{shlex.join(['losspool', 'plan', str(root), *reading.settings, *kind])}")
     return sound
 
 
-def _training_reading(name: str, root: Path | None) -> Reading | None:
-    """How training reads all splits: with the range of the training images. None where they have no range."""
+def _training_reading(name: str, root: Path | None, reading: Reading) -> Reading:
+    """How training reads all splits: with the range of the training images, if they have one."""
     try:
-        train = open_dataset(name, root, "train") if "train" in splits_of(name, root) else None
+        train = open_dataset(name, root, "train", reading=reading) if "train" in splits_of(name, root) else None
     except UserError:  # reported when the split is checked
-        return None
-    return train.reading if isinstance(train, HasReading) and isinstance(train.reading.intensity, tuple) else None
+        return reading
+    return train.reading if isinstance(train, HasReading) else reading
 
 
 def class_table(findings: Findings, width: int) -> Table:

@@ -15,6 +15,7 @@ from losspool.segmentation.data.checking.check import Findings, split_name
 from losspool.segmentation.data.crops.indexing import ClassIndex
 from losspool.segmentation.data.files.file_dataset import FileDataset, Pair
 from losspool.segmentation.data.files.images import is_cut, is_deep, open_image, orientation, raw_mode
+from losspool.segmentation.data.files.intensity import found_intensity
 from losspool.segmentation.data.files.labels import LabelDecoder
 from losspool.segmentation.data.protocol import IGNORE, Dataset
 
@@ -29,12 +30,19 @@ def notes_and_warnings(findings: Findings) -> tuple[list[str], list[str]]:
     """Facts about a split, and what would silently be wrong; a sentence each."""
     notes, warnings = _of_files(findings.dataset) if isinstance(findings.dataset, FileDataset) else ([], [])
     if findings.sound and findings.brightest < _DARK:
-        warnings.append(
-            f"the images of {findings.split} are nearly black: no value exceeds {findings.brightest} of 255"
-        )
+        dark = f"the images of {findings.split} are nearly black: no value exceeds {findings.brightest} of 255"
+        warnings.append(f"{dark}{_brighter(findings.dataset)}")
     if findings.labelled and findings.sound:
         warnings += _of_labels(findings.dataset, findings.pixels, int(findings.pixels[IGNORE]))
     return notes, warnings
+
+
+def _brighter(dataset: Dataset) -> str:
+    if not isinstance(dataset, FileDataset):
+        return ""
+    if found_intensity([pair.image for pair in dataset.pairs]):
+        return "; set data.intensity to the range of their values"
+    return "; rescale the files, because data.intensity applies to grey images of more than 8 bits only"
 
 
 def index_warnings(dataset: Dataset, index: ClassIndex) -> list[str]:
@@ -100,8 +108,11 @@ def _of_files(dataset: FileDataset) -> tuple[list[str], list[str]]:
     warnings = []
     if isinstance(dataset.reading.intensity, tuple):
         low, high = dataset.reading.intensity
-        notes.append(f"data.intensity=auto reads the values {low:g} to {high:g} as black to white")
+        notes.append(f"data.intensity reads the values {low:g} to {high:g} as black to white")
     turned = [header for header in headers if header.turned]
+    if turned and dataset.reading.exif == "ignore":
+        notes.append(f"the EXIF orientation of {counted(len(turned), 'image')} is ignored")
+        turned = []  # nothing to warn of: images and labels are read as stored
     if turned:
         labels = sum(header.label_turned for header in turned)
         images = counted(len(turned), "image")
@@ -168,9 +179,7 @@ def overlaps(checked: Sequence[Findings]) -> list[str]:
             same = sorted(train.contents.keys() & other.contents.keys(), key=lambda key: other.contents[key])
             if same:
                 examples = ", ".join(f"{train.contents[key]} = {other.contents[key]}" for key in same[:_EXAMPLES])
-                are = f"{other.split} is" if len(same) == 1 else f"{other.split} are"
-                score = "scores" if len(same) == 1 else "score"
-                found.append(
-                    f"{counted(len(same), 'image')} of {are} in {train.split} too and {score} too well: {examples}"
-                )
+                images = counted(len(same), f"image of {other.split} is", f"images of {other.split} are")
+                effect = f"which inflates the score of {other.split}"
+                found.append(f"{images} also in {train.split}, {effect}: {examples}")
     return found

@@ -7,7 +7,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Protocol, cast, runtime_checkable
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, TiffImagePlugin, UnidentifiedImageError
 
-from losspool.segmentation.base import BrokenFileError, UserError
+from losspool.segmentation.base import BrokenFileError, UserError, yaml_line
 from losspool.segmentation.data.protocol import Pixels
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
@@ -107,6 +107,12 @@ class Reading:
     intensity: Intensity = "auto"
     """The values that become black and white, in grey images of more than 8 bits. ``full``: 0 and 65535.
     ``auto``: a dataset finds the range of its images."""
+
+    @property
+    def settings(self) -> list[str]:
+        """What differs from the default, as overrides of a command."""
+        usual = asdict(Reading())
+        return [f"data.{key}={yaml_line(value)}" for key, value in asdict(self).items() if value != usual[key]]
 
 
 @runtime_checkable
@@ -227,6 +233,8 @@ def read_values(path: Path, exif: bool = False, palette: bool = False) -> NDArra
 
 
 def _values(image: Image.Image, raw: str, path: Path) -> NDArray[np.unsignedinteger]:
+    if image.mode == "LA":  # grey and opacity
+        image = image.getchannel("L")
     if image.mode in ("L", "P", "I;16", "I;16B"):
         values = cast("NDArray[np.unsignedinteger]", np.asarray(image))
         return values // np.uint8(_STRETCHED[raw]) if raw in _STRETCHED else values
