@@ -141,3 +141,31 @@ def test_a_missing_image_is_one_of_the_annotations(tmp_path, command):
     assert code == 1
     problem = "there is no image '3.png', neither beside it nor elsewhere in the source"
     assert f"fault: {source / 'annotations.json'}: {problem}" in output
+    # It belongs to no group, and so does not end an import by groups.
+    code, output, _ = command("data", "import", source, tmp_path / "grouped", "--group", r"[0-24-9]")
+    assert code == 1
+    assert problem in output
+
+
+def test_keypoints_and_captions_beside_instances_are_left_out(tmp_path, command):
+    """As COCO's own download has them: three files of the same images."""
+    source = coco_layout(tmp_path / "raw")
+    text = (source / "annotations.json").read_text()
+    (source / "annotations.json").rename(source / "instances_train2017.json")
+    (source / "person_keypoints_train2017.json").write_text(text)
+    code, output, _ = command("data", "import", source, tmp_path / "data")
+    assert code == 0
+    assert "layout: COCO annotations: instances_train2017.json\n" in output
+    (source / "instances_train2017.json").rename(source / "a_train.json")
+    code, _, error = command("data", "import", source, tmp_path / "again")
+    assert code == 2
+    both = f"both {source / 'a_train.json'} and {source / 'person_keypoints_train2017.json'} list it; keep one of them"
+    assert f"0.png: {both}" in error
+
+
+@pytest.mark.parametrize("option", ["--classes", "--images"])
+def test_options_that_annotations_decide_are_refused(tmp_path, command, option):
+    source = coco_layout(tmp_path / "raw")
+    code, _, error = command("data", "import", source, tmp_path / "data", option, "images")
+    assert code == 2
+    assert f"leave {option} out, because annotations.json names the classes and the images" in error

@@ -229,6 +229,7 @@ def test_labels_that_fit_both_ways_are_taken_as_the_option_says(tmp_path, comman
     )
     assert (sentence in output) == (option is None)
     assert ("--labels-stored" in (tmp_path / "data/README.md").read_text().partition("| images")[2]) == (option is None)
+    assert ("no size shows which" in command("data", "check", tmp_path / "data")[1]) == (option is None)
     label = open_dataset("folder", tmp_path / "data", "train").label(0)
     assert label[-5:].all() == (option == "--labels-stored")
     assert label[:5].all() == (option != "--labels-stored")
@@ -339,14 +340,17 @@ def test_a_source_without_training_images_is_a_warning(tmp_path, command):
     assert "\nwarning: no image is for training\n" in output
 
 
-def test_a_value_that_is_taken_for_void_is_said(tmp_path, command):
+@pytest.mark.parametrize(("count", "word"), [(3, "note"), (16, "warning")])
+def test_a_value_that_is_taken_for_void_is_said(tmp_path, command, count, word):
     """Labels of 0, 1 and 255, of which the last may well be a class."""
+    label = np.repeat([0, 1], 32)
+    label[:count] = 255
     for number in range(5):
         save(tmp_path / f"raw/images/{number}.png", noise(8, 8, seed=number))
-        save(tmp_path / f"raw/masks/{number}.png", np.repeat([0, 0, 1, 255], 16).reshape(8, 8))
+        save(tmp_path / f"raw/masks/{number}.png", label.reshape(8, 8))
     code, output, _ = command("data", "import", tmp_path / "raw", tmp_path / "data")
     assert code == 0
-    assert "note: the value 255 is taken for void (25 % of the pixels); if it is a class, name all classes" in output
+    assert re.search(rf"\n{word}: 255 is taken for void \(\S+ % of the pixels\); if it is a class, name all", output)
 
 
 @pytest.mark.parametrize(("rows", "word"), [(1, "note"), (3, "warning")])
@@ -367,3 +371,19 @@ def test_the_split_in_a_layout_is_a_whole_word(tmp_path):
             save(tmp_path / f"{split}/images/{number}.png", noise(4, 4))
             save(tmp_path / f"{split}/masks/{number}.png", np.zeros((4, 4)))
     assert find_layout(tmp_path).pattern == "<split>/images/*.png + <split>/masks/*.png"
+
+
+def test_an_image_and_a_label_of_different_folders_are_no_pair(tmp_path):
+    """Each lacks its partner: of another split, or of another patient."""
+    for place in ("train/images/1", "train/images/5", "train/masks/1", "val/images/1", "val/masks/1", "val/masks/5"):
+        save(tmp_path / f"splits/{place}.png", noise(4, 4))
+    for place in ("images/p1/1", "images/p1/2", "masks/p1/1", "masks/p2/2"):
+        save(tmp_path / f"patients/{place}.png", noise(4, 4))
+    for source, image, label in (
+        ("splits", "train/images/5", "val/masks/5"),
+        ("patients", "images/p1/2", "masks/p2/2"),
+    ):
+        found = find_layout(tmp_path / source)
+        without = [pair.image.relative.with_suffix("").as_posix() for pair in found.pairs if pair.label is None]
+        assert without == [image]
+        assert [path.relative_to(tmp_path / source).with_suffix("").as_posix() for path in found.orphans] == [label]

@@ -121,3 +121,32 @@ def test_own_splits_stay_and_val_is_taken_from_train(tmp_path):
     assert counts(divide(names, Splitting(), tmp_path)) == {"test": 4, "train": 8, "val": 2}
     with pytest.raises(UserError, match="has a validation split already; leave --val out"):
         divide({**names, "val/1": "val"}, Splitting(0.3), tmp_path)
+    with pytest.raises(UserError, match="has a test split already; leave --test out"):
+        divide(names, Splitting(test=0.3), tmp_path)
+
+
+def test_images_that_no_list_names_keep_the_split_of_the_source(tmp_path):
+    """A list replaces a split; the images that it leaves are for training only if the source has no split for them."""
+    names = {f"train/{n}": "train" for n in range(10)} | {f"test/{n}": "test" for n in range(12, 16)}
+    (tmp_path / "val.txt").write_text("train/0\ntrain/1\n")
+    lists = (tmp_path / "val.txt",)
+    found = divide(names, Splitting(lists=lists), tmp_path)
+    assert counts(found) == {"test": 4, "train": 8, "val": 2}
+    assert {name for name, split in found.items() if split == "test"} == {name for name in names if "test" in name}
+    replaced = divide({**names, "val/9": "val"}, Splitting(lists=lists), tmp_path)
+    assert replaced == found  # the old validation image is in no split
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_groups_that_the_source_divides_are_a_warning(tmp_path, command, apart):
+    """``--group`` cannot keep them together where the source has splits; the check of the data says so as well."""
+    for split, group in (("train", 0), ("val", int(apart))):
+        for number in range(3):
+            save(tmp_path / f"raw/{split}/images/p{group}_{number}.png", noise(8, 8, seed=number))
+            save(tmp_path / f"raw/{split}/masks/p{group}_{number}.png", np.repeat([0, 1], 32).reshape(8, 8))
+    code, output, _ = command("data", "import", tmp_path / "raw", tmp_path / "data", "--group", r"(p\d)_\d")
+    assert code == 0
+    sentence = "warning: 1 group has images in more than one split, so scores are too good (p0 in train and val)"
+    assert (sentence in output) == (not apart)
+    _, output, _ = command("data", "check", tmp_path / "data")
+    assert (sentence in output) == (not apart)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -42,6 +42,18 @@ class Groups:
             return None
         return [self._of(name) for name in names]
 
+    def divided(self, splits: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """The groups that have images in more than one split, with these splits.
+
+        An image that is a group of its own is not counted: another one of this name may be in another split.
+        """
+        found: dict[str, list[str]] = {}
+        for split, names in splits.items():
+            groups = self.of(names) or ()
+            for group in dict.fromkeys(group for group, name in zip(groups, names, strict=False) if group != name):
+                found.setdefault(group, []).append(split)
+        return {group: some for group, some in found.items() if len(some) > 1}
+
     def _of(self, name: str) -> str:
         if self.pattern is not None:
             found = self.pattern.search(name)
@@ -59,6 +71,13 @@ class HasGroups(Protocol):
     @property
     def groups(self) -> Groups:
         """Which images belong together."""
+
+
+def divided_groups(divided: Mapping[str, Sequence[str]]) -> str:
+    """A warning of groups that have images in several splits."""
+    some = ", ".join(f"{group} in {' and '.join(splits)}" for group, splits in [*divided.items()][:3])
+    are = "group has images" if len(divided) == 1 else "groups have images"
+    return f"{len(divided)} {are} in more than one split, so scores are too good ({some}); keep each group in one split"
 
 
 def groups_of(dataset: Dataset) -> Groups:

@@ -22,6 +22,8 @@ from losspool.segmentation.data.protocol import IGNORE, Pixels
 FILES = ("classes.yaml", "class_dict.csv", "label_colors.txt", "classes.txt")
 """Files in a source that name its classes."""
 INFERRED = "the values in the labels"
+BACKGROUND = "background"
+_BLACK = (0, 0, 0)  # overlays leave an image as it is under a black class
 _VOID = ("void", "ignore", "ignored", "unlabelled", "unlabeled", "unknown")
 _ID_HEADERS = ("id", "index", "label", "value", "class_id")
 _LARGEST_ID = 65535
@@ -30,6 +32,9 @@ _NOISE = 0.01  # with a tolerance, rarer values are not separate classes
 _MANY_RARE = 8  # values
 _LARGE_ID = 64  # ids of classes seldom go so far; shades of grey do
 _MIXED = 16.0  # largest distance of a colour from the line between two others that it may be a mixture of
+_SHADES = 48.0  # compression seldom moves a colour farther
+_NEARLY_ALL = 0.97  # of the pixels: what a proposed tolerance must reach
+_MOST_TRIED = 4 * _MOST_INFERRED
 _FEW = 8  # values that a message lists
 
 
@@ -70,7 +75,7 @@ class ClassList:
         taken: list[Color] = [each.color for each in self.classes if each.color]
         lines = ["classes:"]
         for each in self.classes:
-            color = each.color or free_color(taken)
+            color = each.color or (_BLACK if each.name == BACKGROUND and _BLACK not in taken else free_color(taken))
             taken.append(color)
             entry = {"name": each.name, "id": each.id, "color": list(color)}
             lines.append(f"  - {yaml_line(entry)}")
@@ -184,13 +189,15 @@ def infer_classes(counts: Counter[Any], tolerance: float, where: Path) -> ClassL
     colored = any(isinstance(value, tuple) for value in counts)
     if colored and not all(isinstance(value, tuple) for value in counts):
         raise UserError(f"{where}: some labels hold colours and others values; name the classes with --classes")
+    if colored and all(len(set(value)) == 1 for value in counts):  # grey, stored as colours
+        return infer_classes(Counter({value[0]: count for value, count in counts.items()}), tolerance, where)
     frequent = sorted(value for value, count in counts.items() if count >= _NOISE * sum(counts.values()))
-    found = _anchors(frequent, counts, tolerance) if tolerance else sorted(counts)
+    found = sorted(_anchors(counts, tolerance)) if tolerance else sorted(counts)
     if len(found) > _MOST_INFERRED or _look_blurred(frequent, found):
         raise UserError(f"{where}: {_blurred(frequent, found, counts)}")
     void = () if colored or len(found) <= 2 or IGNORE not in found else (IGNORE,)
     kept = [value for value in found if value not in void]
-    names = ["background", "foreground"] if len(kept) == 2 and kept[0] in (0, (0, 0, 0)) else None
+    names = [BACKGROUND, "foreground"] if len(kept) == 2 and kept[0] in (0, _BLACK) else None
     classes = [
         SourceClass(names[place] if names else f"class {place if colored else value}", place if colored else value)
         for place, value in enumerate(kept)
@@ -200,20 +207,28 @@ def infer_classes(counts: Counter[Any], tolerance: float, where: Path) -> ClassL
     return ClassList(tuple(classes), void, (), INFERRED)
 
 
-def _anchors(frequent: Sequence[Any], counts: Counter[Any], tolerance: float) -> list[Any]:
-    """The frequent values that are not near a more frequent one.
+def _anchors(counts: Counter[Any], radius: float, together: bool = True) -> list[Any]:
+    """The values that stand for those near them, the most frequent first, without what is rare.
 
-    If only one is left, as of a mask of small, blurred objects, the largest of the values that are far from it is the
-    other one: no pixel inside such an object may have the same value as the next.
+    What is near counts ``together``: compression may leave no value of a class frequent by itself. If only one is left,
+    as of a mask of small, blurred objects, the largest of the values that are far from it is the other one: no pixel
+    inside such an object may have the same value as the next.
     """
-    kept: list[Any] = []
-    for value in sorted(frequent, key=lambda each: -counts[each]):
-        if all(_distance(value, other) > tolerance for other in kept):
-            kept.append(value)
-    far = [value for value in counts if all(_distance(value, other) > tolerance for other in kept)]
-    if len(kept) == 1 and far:
-        kept.append(max(far))
-    return sorted(kept)
+    values = list(counts)
+    points = np.array(values, float).reshape(len(values), -1)
+    pixels = np.array([counts[value] for value in values], float)
+    least, kept = _NOISE * pixels.sum(), []
+    for _ in range(_MOST_TRIED):
+        top = int(pixels.argmax())
+        near = np.linalg.norm(points - points[top], axis=1) <= radius
+        if (pixels[near].sum() if together else pixels[top]) >= least:
+            kept.append(values[top])
+        pixels[near] = 0
+        if pixels.sum() < least:
+            break
+    if len(kept) == 1:
+        kept += sorted(value for value in values if _distance(value, kept[0]) > radius)[-1:]
+    return kept
 
 
 def _distance(one: Any, other: Any) -> float:
@@ -235,7 +250,7 @@ def _look_blurred(frequent: Sequence[Any], found: Sequence[Any]) -> bool:
 
 
 def _between(points: NDArray[np.float64], anchors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(P, 3), (A, 3) -> (P,): the distance of each point from the nearest line between two anchors."""
+    """(P, D), (A, D) -> (P,): the distance of each point from the nearest line between two anchors."""
     nearest = np.full(len(points), np.inf)
     for place, start in enumerate(anchors):
         for end in anchors[place:]:
@@ -249,15 +264,34 @@ def _blurred(frequent: Sequence[Any], found: Sequence[Any], counts: Counter[Any]
     """What is wrong with labels of too many values, and what to do."""
     problem = f"the labels hold {len(found)} different values, which look like compression or antialiasing; "
     # Neighbours are shades of one value, which no tolerance could keep apart.
-    anchors = _anchors(frequent, counts, _MIXED if len(frequent) > 1 and _gap(frequent) < 2 else 0)
-    if not 2 <= len(anchors) <= _FEW or len(frequent) < 2:
-        return f"{problem}name the classes with --classes, and pass --tolerance for values near them"
-    share = sum(counts[value] for value in anchors) / sum(counts.values())
-    listed = ", ".join(map(str, anchors))
-    return (
-        f"{problem}{listed} cover {100 * share:.3g} % of the pixels: pass --tolerance {_gap(anchors) / 2:.0f} for the "
-        "values near these, or name all classes with --classes"
-    )
+    near = _MIXED if len(frequent) > 1 and _gap(frequent) < 2 else 0
+    for anchors in (_anchors(counts, near, together=False), _unmixed(_anchors(counts, _SHADES))):
+        tolerance = round(_gap(anchors) / 2) if 2 <= len(anchors) <= _FEW else 0
+        share = _share_near(counts, anchors, tolerance) if tolerance else 0.0
+        if share >= _NEARLY_ALL:
+            listed = ", ".join(map(str, sorted(anchors)))
+            return (
+                f"{problem}{100 * share:.3g} % of the pixels are within {tolerance} of {listed}: pass --tolerance "
+                f"{tolerance} for the values near these, or name all classes with --classes"
+            )
+    return f"{problem}name the classes with --classes, and pass --tolerance for values near them"
+
+
+def _share_near(counts: Counter[Any], anchors: Sequence[Any], tolerance: float) -> float:
+    """The share of the pixels whose value is within the tolerance of an anchor."""
+    points = np.array(list(counts), float).reshape(len(counts), 1, -1)
+    distances = np.linalg.norm(points - np.array(anchors, float).reshape(len(anchors), -1), axis=-1)  # (P, A)
+    return float(np.array(list(counts.values()))[distances.min(1) <= tolerance].sum() / sum(counts.values()))
+
+
+def _unmixed(anchors: Sequence[Any]) -> list[Any]:
+    """The anchors, the most frequent first, that are not mixtures of those before them."""
+    points = np.array(anchors, float).reshape(len(anchors), -1)
+    kept = list(range(min(2, len(anchors))))
+    for place in range(2, len(anchors)):
+        if _between(points[[place]], points[kept])[0] > _SHADES:
+            kept.append(place)
+    return [anchors[place] for place in kept]
 
 
 def _gap(values: Sequence[Any]) -> float:

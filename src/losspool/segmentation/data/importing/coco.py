@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from losspool.segmentation.base import BrokenFileError, UserError, read_json
 from losspool.segmentation.data.files.file_dataset import walk
-from losspool.segmentation.data.importing.layouts import split_of
+from losspool.segmentation.data.importing.class_lists import BACKGROUND
+from losspool.segmentation.data.importing.layouts import split_of, words
 
 _MOST_FILES = 50
 """More JSON files than this are not COCO's, which has one per split."""
-_BACKGROUND = "background"
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ def find_coco(source: Path) -> CocoSource | None:
     files = {path: content for path in candidates[:_MOST_FILES] if (content := _content(path)) is not None}
     if not files or len(candidates) > _MOST_FILES:
         return None
+    instances = {path: content for path, content in files.items() if "instances" in words(path.stem)}
+    files = instances or files  # COCO's own download has captions and keypoints of the same images, too
     values, classes = _classes(files)
     known: dict[str, list[Path]] = {}
     for path in walk(source):
@@ -111,10 +113,10 @@ def _classes(files: dict[Path, dict[str, Any]]) -> tuple[dict[int, int], tuple[t
         raise UserError(f"{next(iter(files))}: two categories have the name {twice[0]!r}")
     fit = all(0 < number < 255 for number in names)
     values = {number: number if fit else place for place, number in enumerate(sorted(names), 1)}
-    classes = [(_BACKGROUND, 0), *((names[number], value) for number, value in values.items())]
-    if _BACKGROUND in names.values():  # the file's own one, which objects may have
-        own = next(number for number, name in names.items() if name == _BACKGROUND)
-        classes.remove((_BACKGROUND, values[own]))
+    classes = [(BACKGROUND, 0), *((names[number], value) for number, value in values.items())]
+    if BACKGROUND in names.values():  # the file's own one, which objects may have
+        own = next(number for number, name in names.items() if name == BACKGROUND)
+        classes.remove((BACKGROUND, values[own]))
         values[own] = 0
     return values, tuple(classes)
 

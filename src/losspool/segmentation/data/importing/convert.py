@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image
 
 from losspool.segmentation.base import BrokenFileError, UserError, in_threads, writing
 from losspool.segmentation.data.files.images import open_image, orientation, read_values, upright
@@ -76,9 +76,6 @@ class Converter:
 
     def __call__(self, item: Item, split: str) -> Converted | UserError:
         try:
-            if isinstance(item.label, CocoImage) and not os.path.lexists(item.image):
-                problem = f"there is no image {item.image.name!r}, neither beside it nor elsewhere in the source"
-                raise BrokenFileError(item.label.source, problem)
             turn, size = _orientation_and_size(item.image)
             done = Converted(item, split, turn) if item.label is None else self._labelled(item, split, turn, size)
             _place(item.image, self._folder / "images" / split / f"{item.name}{item.image.suffix.lower()}", self._copy)
@@ -100,9 +97,9 @@ class Converter:
             label, beyond = self._nearest(values)
         except ValueError as error:
             raise BrokenFileError(_label_file(item), str(error)) from None
-        _save(self._ids[label], self._folder / "labels" / split / f"{item.name}.png")
-        pixels = np.bincount(label.ravel(), minlength=256)
         assumed = turn != 1 and not shown and self._stored is None
+        _save(self._ids[label], self._folder / "labels" / split / f"{item.name}.png", turn != 1 and not assumed)
+        pixels = np.bincount(label.ravel(), minlength=256)
         return Converted(item, split, turn, turned, assumed, pixels, _unknown(item, values, beyond))
 
 
@@ -157,10 +154,14 @@ def _unknown(item: Item, values: NDArray[np.unsignedinteger], beyond: NDArray[np
     return Unknown(_label_file(item), int(beyond.sum()), str(values[row, column].tolist()), row, column)
 
 
-def _save(label: NDArray[np.unsignedinteger], path: Path) -> None:
+def _save(label: NDArray[np.unsignedinteger], path: Path, upright: bool) -> None:
+    """Write a label; one that is known to be upright, though its image is not, says so in its EXIF data."""
+    exif = Image.Exif()
+    if upright:
+        exif[ExifTags.Base.Orientation] = 1
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(label).save(path)
+        Image.fromarray(label).save(path, exif=exif)
 
 
 def _place(image: Path, target: Path, copy: bool) -> None:

@@ -83,7 +83,7 @@ def import_data(source: Path, dest: Path, options: ImportOptions) -> Imported:
         raise UserError(f"--tolerance must be a distance of at least 0, got {options.tolerance:g}")
     _check_target(source, dest)
     found = _found(source, options)
-    items, classes = found.items, found.classes
+    (items, absent), classes = _present(found.items), found.classes
     keyed = {_key(item): item for item in items}
     labelled = {key: item for key, item in keyed.items() if item.label is not None}
     if classes is None:
@@ -101,7 +101,7 @@ def import_data(source: Path, dest: Path, options: ImportOptions) -> Imported:
         classes = replace(classes, intensity=found_intensity([item.image for item, _ in kept]))
     done = Imported(found.layout, classes, shapeless=found.shapeless)
     done.unlabelled, done.unlisted = (sum(key not in splits for key in some) for some in (others, labelled))
-    done.faults = [BrokenFileError(path, "this label has no image") for path in found.orphans]
+    done.faults = [*absent, *(BrokenFileError(path, "this label has no image") for path in found.orphans)]
     with _new_folder(dest) as folder:
         _write_items(kept, folder, done, options)
         if not any(done.splits.values()):
@@ -160,6 +160,9 @@ def _found(source: Path, options: ImportOptions) -> _Found:
     coco = None if options.labels else find_coco(source)
     if coco is not None:
         names = ", ".join(path.relative_to(source).as_posix() for path in coco.files)
+        for option, value in (("--classes", options.classes), ("--images", options.images)):
+            if value is not None:
+                raise UserError(f"{value}: leave {option} out, because {names} names the classes and the images")
         items = [
             Item(name, image.path, image, image.split)
             for name, image in zip(_coco_names(coco.images), coco.images, strict=True)
@@ -176,6 +179,18 @@ def _found(source: Path, options: ImportOptions) -> _Found:
     ]
     _check_names(items)
     return _Found(layout.pattern, items, find_class_list(source, options.classes), layout.orphans)
+
+
+def _present(items: Sequence[Item]) -> tuple[list[Item], list[UserError]]:
+    """The items whose image exists, and a fault for each other one. Only annotations name images that do not exist."""
+    present, faults = [], list[UserError]()
+    for item in items:
+        if isinstance(item.label, CocoImage) and not os.path.lexists(item.image):
+            problem = f"there is no image {item.image.name!r}, neither beside it nor elsewhere in the source"
+            faults.append(BrokenFileError(item.label.source, problem))
+        else:
+            present.append(item)
+    return present, faults
 
 
 def _coco_names(images: Sequence[CocoImage]) -> list[str]:
@@ -196,8 +211,12 @@ def _check_names(items: Sequence[Item]) -> None:
     known: dict[str, Item] = {}
     for item in items:
         other = known.setdefault(_key(item), item)
-        if other is not item:
-            raise UserError(f"{item.image}: {other.image} has the same name {item.name!r}; rename one of them")
+        if other is item:
+            continue
+        if other.image == item.image and isinstance(item.label, CocoImage) and isinstance(other.label, CocoImage):
+            files = f"{other.label.source} and {item.label.source}"
+            raise UserError(f"{item.image}: both {files} list it; keep one of them")
+        raise UserError(f"{item.image}: {other.image} has the same name {item.name!r}; rename one of them")
 
 
 def _tallied(items: Sequence[Item]) -> Counter[object]:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from losspool.segmentation.base import counted, percent, plain, replacing
 from losspool.segmentation.data.files.faults import grouped, report_lines
+from losspool.segmentation.data.files.groups import divided_groups
 from losspool.segmentation.data.importing.class_lists import INFERRED
 from losspool.segmentation.data.importing.hints import is_cityscapes
 from losspool.segmentation.data.importing.import_data import Imported, ImportOptions, import_data
 from losspool.segmentation.data.protocol import IGNORE
 
 _MUCH = 0.05
-"""Share of the pixels that match no class from which on this is a warning."""
+"""Share of the pixels that match no class, or a guessed void value, from which on this is a warning."""
 
 
 def report_import(source: Path, dest: Path, options: ImportOptions, command: str) -> bool:
@@ -44,12 +45,8 @@ def notes(done: Imported) -> list[str]:
     found = []
     if done.classes.origin == INFERRED:
         found.append("no file names the classes; write their names into classes.yaml")
-        void = sum(int(counts[IGNORE]) for counts in done.pixels.values())
-        found += [
-            f"the value {value} is taken for void ({percent(void / _pixels(done))} of the pixels); if it is a class, "
-            "name all classes with --classes"
-            for value in done.classes.void_ids
-        ]
+        if _void_share(done) <= _MUCH:
+            found += _guessed_void(done)
     if done.unknown and _unknown_share(done) <= _MUCH:
         found.append(_unknown(done))
     if done.oriented:
@@ -74,6 +71,10 @@ def warnings(done: Imported) -> list[str]:
         found.append("no image is for training")
     if done.unknown and _unknown_share(done) > _MUCH:
         found.append(plain(_unknown(done)))
+    if done.classes.origin == INFERRED and _void_share(done) > _MUCH:
+        found += _guessed_void(done)
+    if divided := done.classes.groups.divided(done.splits):
+        found.append(plain(divided_groups(divided)))
     if done.assumed:
         found.append(
             f"{counted(done.assumed, 'label')} of images with an EXIF orientation may have been drawn on the upright "
@@ -84,6 +85,18 @@ def warnings(done: Imported) -> list[str]:
         have = counted(done.shapeless, "object has", "objects have")
         found.append(f"{have} no segmentation and became background: boxes say nothing about pixels")
     return found
+
+
+def _guessed_void(done: Imported) -> list[str]:
+    share = percent(_void_share(done))
+    return [
+        f"{value} is taken for void ({share} of the pixels); if it is a class, name all classes with --classes"
+        for value in done.classes.void_ids
+    ]
+
+
+def _void_share(done: Imported) -> float:
+    return sum(int(counts[IGNORE]) for counts in done.pixels.values()) / _pixels(done)
 
 
 def _unknown_share(done: Imported) -> float:

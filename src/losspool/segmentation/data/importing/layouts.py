@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
@@ -146,6 +146,11 @@ def in_label_folder(relative: PurePosixPath) -> bool:
     return _taken_apart(Path(relative), relative).is_label
 
 
+def without_label_ending(name: str) -> str:
+    """The name of the image that a label beside it belongs to: ``a/0`` for ``a/0_mask``."""
+    return _LABEL_ENDING.sub("", name)
+
+
 def _taken_apart(path: Path, relative: PurePosixPath) -> SourceFile:
     split, is_label, rest = None, False, []
     for part in relative.parts[:-1]:
@@ -187,15 +192,26 @@ def _matched(
     """Labels by image, and the labels that are left over. A match must be the only one by its key."""
     found: dict[SourceFile, SourceFile] = {}
     free, left = list(images), list(labels)
+    shared = {file.rest for file in free} & {file.rest for file in left} - {()}
     for key in _KEYS:
         by_key = {kind: _by_key(files, key) for kind, files in (("image", free), ("label", left))}
         for value, some in by_key["image"].items():
             others = by_key["label"].get(value, [])
-            if len(some) == 1 and len(others) == 1:
+            if len(some) == 1 and len(others) == 1 and not _apart(some[0], others[0], shared):
                 found[some[0]] = others[0]
         taken = set(found.values())
         free, left = [each for each in free if each not in found], [each for each in left if each not in taken]
     return found, left
+
+
+def _apart(image: SourceFile, label: SourceFile, shared: Collection[tuple[str, ...]]) -> bool:
+    """Whether two files belong to different splits or folders (of patients, drives), so that each lacks its partner.
+
+    Folders count where images and labels have some in ``shared``; elsewhere they may have names of their own.
+    """
+    if image.split and label.split and image.split != label.split:
+        return True
+    return bool(image.rest and label.rest and image.rest != label.rest and {image.rest, label.rest} & set(shared))
 
 
 def _by_key(files: Iterable[SourceFile], key: _Key) -> dict[Hashable, list[SourceFile]]:

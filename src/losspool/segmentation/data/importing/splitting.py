@@ -56,8 +56,9 @@ def divide(
     lists = how.lists or (() if any(names.values()) else _found_lists(every, source))
     own = _by_lists(every, lists, unlabelled) if lists else names
     known = {name: split for name, split in own.items() if split}
-    if how.val and "val" in known.values():
-        raise UserError(f"{source}: the source or a list has a validation split already; leave --val out")
+    for name, split, wanted in (("val", "validation", how.val), ("test", "test", how.test)):
+        if wanted and name in known.values():
+            raise UserError(f"{source}: the source or a list has a {split} split already; leave --{name} out")
     share = DEFAULT_SHARE if how.val is None else how.val
     shares = {"val": 0.0 if "val" in known.values() else share, "test": how.test}
     for name, value in shares.items():
@@ -119,7 +120,10 @@ def _found_lists(names: Mapping[str, str | None], source: Path) -> tuple[Path, .
 
 
 def _by_lists(names: Mapping[str, str | None], lists: Sequence[Path], unlabelled: Collection[str]) -> dict[str, str]:
-    """The images that are listed. Others are for training if no list says what is, and else left out."""
+    """The images that are listed. If no list says what is for training, the others keep the source's split.
+
+    Without one they are for training. Others are left out, also those of a split that a list replaces.
+    """
     known: dict[str, str] = _by_any_name(names)
     found: dict[str, str] = {}
     for path in lists:
@@ -130,8 +134,10 @@ def _by_lists(names: Mapping[str, str | None], lists: Sequence[Path], unlabelled
                 raise UserError(f"{path}: there is no labelled image {entry!r}")
             if found.setdefault(name, split) != split:
                 raise UserError(f"{path}: {entry!r} is also in the list of {found[name]!r}")
-    if "train" not in found.values():
-        found |= {name: "train" for name in names if name not in found and name not in unlabelled}
+    listed = set(found.values())
+    if "train" not in listed:
+        others = {name: split or "train" for name, split in names.items() if name not in found}
+        found |= {name: split for name, split in others.items() if split not in listed and name not in unlabelled}
     return found
 
 
