@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import ExifTags
 
 from losspool.segmentation.base import UserError, counted, in_threads, percent
 from losspool.segmentation.data.checking.check import Findings, split_name
 from losspool.segmentation.data.crops.indexing import ClassIndex
 from losspool.segmentation.data.files.file_dataset import FileDataset, Pair
+from losspool.segmentation.data.files.groups import divided_groups, groups_of
 from losspool.segmentation.data.files.images import is_cut, is_deep, open_image, orientation, raw_mode
 from losspool.segmentation.data.files.intensity import found_intensity
 from losspool.segmentation.data.files.labels import LabelDecoder
@@ -146,10 +148,18 @@ def _header(pair: Pair) -> _Header | None:
         _, _, label_turn, label_size = _described(pair.label)
         if label_turn != 1:
             return _Header(kind, pages, True, label_turned=True)
+        if _is_marked_upright(pair.label):
+            return _Header(kind, pages, True)
         shown = turn > 4 and size != size[::-1]
         return _Header(kind, pages, True, fits_stored=shown and label_size == size, fits_both=not shown)
     except UserError:
         return None
+
+
+def _is_marked_upright(path: Path) -> bool:
+    """Whether a label has an EXIF orientation, as those that an import has turned."""
+    with open_image(path) as image:
+        return "exif" in image.info and ExifTags.Base.Orientation in image.getexif()
 
 
 def _holds_nan(path: Path) -> bool:
@@ -172,7 +182,7 @@ def _described(path: Path) -> tuple[str, int, int, tuple[int, int]]:
 
 
 def overlaps(checked: Sequence[Findings]) -> list[str]:
-    """Images of the training split that other splits hold too, by their pixels."""
+    """Images of the training split that other splits hold too, by their pixels, and groups of several splits."""
     found = []
     for train in (each for each in checked if each.split in ("train", "trainaug")):
         for other in (each for each in checked if not each.split.startswith("train")):
@@ -182,4 +192,7 @@ def overlaps(checked: Sequence[Findings]) -> list[str]:
                 images = counted(len(same), f"image of {other.split} is", f"images of {other.split} are")
                 effect = f"which inflates the score of {other.split}"
                 found.append(f"{images} also in {train.split}, {effect}: {examples}")
+    names = {each.split: each.dataset.names for each in checked}
+    if checked and (divided := groups_of(checked[0].dataset).divided(names)):
+        found.append(divided_groups(divided))
     return found
