@@ -148,6 +148,23 @@ def test_a_broken_image_does_not_stop_the_others(tmp_path, run, photos, command)
     assert_mistake(command("predict", run.path, broken, "--out", tmp_path / "out", *MODEL), "cannot be decoded")
 
 
+def test_faults_are_reported_by_kind(tmp_path, run, photos, command):
+    for number in range(8):
+        Image.fromarray(np.full((9, 9), 900, np.uint16)).save(photos / f"deep {number}.png")
+    (photos / "broken.png").write_bytes((photos / "a b.png").read_bytes()[:100])
+    out = tmp_path / "out"
+    code, output, error = command("predict", run.path, photos, "--out", out, "--format", "index", *MODEL)
+    assert code == 1
+    assert "3 images predicted" in output
+    lines = error.splitlines()
+    assert len(lines) == 1 + 3 + 1 + 1
+    assert all(line.startswith("fault: ") for line in lines)
+    assert "fault: 5 more like these, 8 in all" in lines
+    assert lines[-1] == f"fault: all 9 faults are listed in {out / 'faults.txt'}"
+    listed = (out / "faults.txt").read_text()
+    assert all(listed.count(f"deep {number}.png: the image has more than 8 bits") == 1 for number in range(8))
+
+
 def test_predictions_inside_the_images_folder_are_not_predicted_again(tmp_path, run, photos, command):
     before = written(photos)
     for _ in range(2):
@@ -247,6 +264,14 @@ def test_labels_are_not_predicted_beside_images(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "skipped: 1 file in folders of labels" in said
     assert "skipped: files of other formats are not read (1 × .heic)" in said
+
+
+def test_labels_side_by_side_with_their_images_are_not_predicted(tmp_path, capsys):
+    for name in ("0.jpg", "0_mask.png", "sub/b.png", "sub/b_L.png", "sub/c_mask.png", "b_gt.png"):
+        save(tmp_path / "in" / name, random_image(3, 4))
+    found = [source.name for source in sources_of_files(tmp_path / "in", tmp_path / "out", Reading())]
+    assert found == ["0", "b_gt", "sub/b", "sub/c_mask"]  # the image of these two is in another folder, or nowhere
+    assert "skipped: 2 labels beside their images" in capsys.readouterr().err
 
 
 def test_an_image_of_more_bits_than_the_runs_is_to_be_converted(tmp_path, run, command):

@@ -4,6 +4,7 @@ from losspool.segmentation.data.checking.report import report_check
 from losspool.segmentation.data.checking.traps import index_warnings
 from losspool.segmentation.data.crops.augment import Augmentation, crop
 from losspool.segmentation.data.crops.indexing import ClassIndex, build_index, cache_folder, class_index
+from losspool.segmentation.data.files.faults import report_lines
 from losspool.segmentation.data.files.file_dataset import FileDataset, Pair, existing_folder, images_below, unread_files
 from losspool.segmentation.data.files.groups import Groups, HasGroups, groups_of
 from losspool.segmentation.data.files.images import (
@@ -19,7 +20,7 @@ from losspool.segmentation.data.files.labels import contiguous
 from losspool.segmentation.data.importing.hints import check_root, known_splits
 from losspool.segmentation.data.importing.import_data import ImportOptions
 from losspool.segmentation.data.importing.import_report import report_import
-from losspool.segmentation.data.importing.layouts import in_label_folder
+from losspool.segmentation.data.importing.layouts import in_label_folder, without_label_ending
 from losspool.segmentation.data.importing.splitting import Splitting
 from losspool.segmentation.data.kinds.cityscapes import CLASSES as CITYSCAPES_CLASSES
 from losspool.segmentation.data.kinds.cityscapes import LABEL_IDS as CITYSCAPES_LABEL_IDS
@@ -96,7 +97,9 @@ __all__ = [
     "read_pair",
     "report_check",
     "report_import",
+    "report_lines",
     "report_prepared_voc",
     "try_pair",
     "unread_files",
+    "without_label_ending",
 ]

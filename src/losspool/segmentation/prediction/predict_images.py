@@ -11,7 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from losspool.segmentation.base import UserError, counted, in_threads, plain, say, track
-from losspool.segmentation.data import CITYSCAPES_CLASSES, ClassInfo, Pixels, is_custom
+from losspool.segmentation.data import CITYSCAPES_CLASSES, ClassInfo, Pixels, is_custom, report_lines
 from losspool.segmentation.prediction.pictures import (
     cityscapes_image,
     heat_image,
@@ -124,9 +124,9 @@ def predict_run(
 
     faults = predict_images(predict, sources, out, kinds, trained.classes, weigh, show, values)
     if faults and len(sources) == 1:
-        raise UserError(faults[0])
-    for fault in faults:
-        say(f"fault: {fault}")
+        raise faults[0]
+    for line in report_lines(faults, out / "faults.txt"):
+        say(f"fault: {line}")
     count = len(sources) - len(faults)
     output.print(plain(f"{counted(count, 'image')} predicted: {out}"), markup=False, soft_wrap=True)
     return not faults
@@ -141,18 +141,18 @@ def predict_images(
     weigh: Weigher | None = None,
     show: Callable[[str, WeightMap], None] = lambda name, found: None,
     values: Sequence[int] | None = None,
-) -> list[str]:
-    """Predict every image and write its files. Returns an error message for each image that cannot be read.
+) -> list[UserError]:
+    """Predict every image and write its files. Returns the error of each image that cannot be read.
 
     The format ids needs the classes' ``values``. With ``weigh``, ``show`` is called with the name and the weight map of
     each image.
     """
     suffixes = [SUFFIXES[name] for name in formats] + ([_HEAT, _HEAT_OVERLAY] if weigh else [])
     _check_targets(sources, out, suffixes)
-    faults = []
+    faults: list[UserError] = []
     read = track(in_threads(_read, sources, ahead=2), len(sources), "Predicting")
     for source, content in zip(sources, read, strict=True):
-        if isinstance(content, str):
+        if isinstance(content, UserError):
             faults.append(content)
             continue
         image, label = content
@@ -172,11 +172,11 @@ def predict_images(
     return faults
 
 
-def _read(source: Source) -> tuple[Image.Image, Pixels | None] | str:
+def _read(source: Source) -> tuple[Image.Image, Pixels | None] | UserError:
     try:
         return source.read()
     except UserError as error:
-        return str(error)
+        return error
 
 
 def _picture(name: str, image: Image.Image, labels: Pixels, classes: Sequence[ClassInfo]) -> Image.Image:

@@ -23,6 +23,7 @@ from losspool.segmentation.data import (
     read_image,
     read_pair,
     unread_files,
+    without_label_ending,
 )
 
 
@@ -62,12 +63,20 @@ def sources_of_files(path: Path, out: Path, reading: Reading) -> list[Source]:
 
 
 def _without_labels(found: dict[str, Path], unread: str) -> dict[str, Path]:
-    """Leave out what lies in folders of labels, if there are other images, or some that are not read."""
-    images = {name: path for name, path in found.items() if not in_label_folder(PurePosixPath(name))}
+    """Leave out labels: those beside their images, and those in folders of labels if there are other images, or some
+    that are not read."""
+    alone = {
+        name: path
+        for name, path in found.items()
+        if name == (image := without_label_ending(name)) or image not in found
+    }
+    if len(alone) < len(found):
+        say(f"skipped: {counted(len(found) - len(alone), 'label')} beside their images")
+    images = {name: path for name, path in alone.items() if not in_label_folder(PurePosixPath(name))}
     if not images and not unread:
-        return found
-    if len(images) < len(found):
-        say(f"skipped: {counted(len(found) - len(images), 'file')} in folders of labels")
+        return alone
+    if len(images) < len(alone):
+        say(f"skipped: {counted(len(alone) - len(images), 'file')} in folders of labels")
     return images
 
 
