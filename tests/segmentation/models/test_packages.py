@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -70,6 +71,22 @@ class WithLogits(nn.Module):
         return SimpleNamespace(logits=self.conv(x))
 
 
+class ConfigWithAux(Config):
+    def __init__(self, use_auxiliary_head=True, **others):
+        super().__init__(**others)
+        self.use_auxiliary_head = use_auxiliary_head
+
+
+class WithUntrained(WithLogits):
+    """A network like transformers' UperNet: an auxiliary head that only a loss of its own uses."""
+
+    config_class = ConfigWithAux
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.second = nn.Conv2d(3, config.num_labels, 1) if config.use_auxiliary_head else None
+
+
 @pytest.fixture
 def stand_ins(monkeypatch):
     models = SimpleNamespace(segmentation="here", list_models=lambda module: ["two_logits"])
@@ -77,7 +94,7 @@ def stand_ins(monkeypatch):
     contents = {
         "segmentation_models_pytorch": {"Strict": Strict, "CONSTANT": 3},
         "torchvision": {"models": models},
-        "transformers": {"WithLogits": WithLogits, "Config": Config},
+        "transformers": {"WithLogits": WithLogits, "WithUntrained": WithUntrained, "Config": Config},
     }
     for name, content in contents.items():
         package = ModuleType(name)
@@ -129,6 +146,17 @@ def test_auxiliary_logits_are_returned_in_training_only():
 
 
 @pytest.mark.usefixtures("stand_ins")
+def test_an_auxiliary_head_that_is_not_trained_is_left_out():
+    """Of new networks. A checkpoint of an earlier version has the head, and its arguments do not say so."""
+    model = build_model("transformers:WithUntrained", 5)
+    assert model.module.network.second is None
+    assert build_from_spec(model.spec).module.network.second is None
+    for args in ({}, {"use_auxiliary_head": True}):
+        earlier = replace(model.spec, args=args)
+        assert build_from_spec(earlier).module.network.second is not None
+
+
+@pytest.mark.usefixtures("stand_ins")
 def test_weights_are_the_networks_own(tmp_path):
     source = build_model("smp:Strict", 2).module.network
     torch.save(source.state_dict(), tmp_path / "own.pth")
@@ -156,6 +184,11 @@ def test_weights_are_the_networks_own(tmp_path):
         ("transformers:WithLogits", {"strides": 1}, "no argument 'strides', did you mean 'stride'?"),
         ("transformers:WithLogits", {"pretrained": "nobody/nothing"}, "must be a local folder with a .safetensors"),
         ("transformers:WithLogits", {"inner": {"use_pretrained_backbone": True}}, "would download weights"),
+        (
+            "transformers:WithUntrained",
+            {"use_auxiliary_head": True},
+            "use_auxiliary_head=True adds a head that is not trained; leave it out: only torchvision's aux_loss=true",
+        ),
         ("deeplabv2_resnet18", {"width": 3}, "a built-in model takes no model.args, got {'width': 3}"),
     ],
 )

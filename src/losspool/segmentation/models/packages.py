@@ -149,6 +149,18 @@ def _transformers(package: Any, name: str, num_classes: int, args: Args) -> Buil
     return Built(network.float(), rebuild, report=report)
 
 
+def _without_auxiliary_head(package: Any, name: str, args: Args) -> Args:
+    """transformers use the auxiliary head in a loss of their own only: here it would stay as initialised."""
+    if "use_auxiliary_head" not in _class(package, name).config_class().to_dict():
+        return args
+    if args.get("use_auxiliary_head"):
+        raise UserError(
+            f"model.args.use_auxiliary_head={args['use_auxiliary_head']!r} adds a head that is not trained; leave it "
+            f"out: only torchvision's aux_loss=true and the TrainingOutput of your own network train an auxiliary head"
+        )
+    return {**args, "use_auxiliary_head": False}
+
+
 _ABOUT_LABELS_OR_FILES = {
     *("num_labels", "id2label", "label2id"),
     *("architectures", "dtype", "model_type", "torch_dtype", "transformers_version", "_name_or_path"),
@@ -163,12 +175,14 @@ class Package(NamedTuple):
     """What ``pip install`` calls it."""
     build: Callable[[Any, str, int, Args], Built]
     """Takes the package, the network's name, the number of classes and ``model.args``."""
+    complete: Callable[[Any, str, Args], Args] = lambda package, name, args: args
+    """Checks and completes the arguments of a new network. Those of a checkpoint stay as they are."""
 
 
 PACKAGES = {
     "smp": Package("segmentation_models_pytorch", "segmentation-models-pytorch", _smp),
     "torchvision": Package("torchvision", "torchvision", _torchvision),
-    "transformers": Package("transformers", "transformers", _transformers),
+    "transformers": Package("transformers", "transformers", _transformers, _without_auxiliary_head),
 }
 """Packages by prefix."""
 
@@ -182,8 +196,8 @@ def is_package_name(name: str) -> bool:
     return prefix in PACKAGES and network.isidentifier()
 
 
-def build_package(name: str, num_classes: int, args: Mapping[str, Any]) -> tuple[Adapted, Built]:
-    """Build the network ``prefix:name``. Any mistake becomes one sentence."""
+def build_package(name: str, num_classes: int, args: Mapping[str, Any], *, new: bool = False) -> tuple[Adapted, Built]:
+    """Build the network ``prefix:name``: a ``new`` one, or that of a checkpoint. Any mistake becomes one sentence."""
     prefix, _, network = name.partition(":")
     package = PACKAGES[prefix]
     try:
@@ -195,7 +209,8 @@ def build_package(name: str, num_classes: int, args: Mapping[str, Any]) -> tuple
         raise UserError(f"model {name!r}: {package.module} cannot be imported ({described(error)})") from error
     try:
         _refuse_downloads(args, allowed=("pretrained",) if prefix == "transformers" else ())
-        built = package.build(module, network, num_classes, dict(args))
+        wanted = package.complete(module, network, dict(args)) if new else dict(args)
+        built = package.build(module, network, num_classes, wanted)
         return Adapted(built.network, built.multiple), built
     except UserError as error:
         raise UserError(f"model {name!r}: {error}") from error

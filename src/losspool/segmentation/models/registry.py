@@ -212,7 +212,7 @@ def _build_other(spec: ModelSpec, weights: str | Path | None) -> Model:
     """Build a model that is not built in, and complete its spec."""
     report = None
     if is_package_name(spec.name):
-        module, built = build_package(spec.name, spec.num_classes, spec.args)
+        module, built = build_package(spec.name, spec.num_classes, spec.args, new=True)
         spec, report = replace(spec, output_stride=module.stride, args=built.args), built.report
         model = _frozen(module, spec)
     else:
