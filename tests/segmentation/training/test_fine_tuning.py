@@ -75,3 +75,24 @@ def test_mistakes(trained, tmp_path):
     with pytest.raises(UserError, match=r"other\.pt: the file is damaged"):
         network(recipe, tmp_path / "run", f"model.weights={tmp_path / 'other.pt'}")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_decoder_that_is_frozen_as_initialised_is_reported(trained, tmp_path, capsys):
+    """Where batch_norm is not set and the weights file has the backbone alone."""
+    recipe, network_name = tmp_path / "tiny.yaml", "model.name=fpn_resnet18"
+    backbone = network(recipe, tmp_path / "first", network_name).module.backbone
+    torch.save(backbone.state_dict(), tmp_path / "backbone.pth")
+    pretrained = (network_name, f"model.weights={tmp_path / 'backbone.pth'}")
+    capsys.readouterr()
+    network(recipe, tmp_path / "second", *pretrained)
+    reported = capsys.readouterr().err
+    assert "freezes BatchNorm: that of mix stays as initialised; set model.batch_norm=train to train it" in reported
+    others = (
+        (*pretrained, "model.batch_norm=train"),
+        (*pretrained, "model.batch_norm=frozen"),
+        (*pretrained, "model.name=deeplabv2_resnet18"),
+        (f"model.weights={trained}",),
+    )
+    for number, stated in enumerate(others):
+        network(recipe, tmp_path / f"other-{number}", *stated)
+        assert "as initialised" not in capsys.readouterr().err

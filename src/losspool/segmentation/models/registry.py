@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from losspool.segmentation.base import UserError, import_by_path
 from losspool.segmentation.models.backbone import Variant
-from losspool.segmentation.models.batch_norm import BatchNormMode, freeze_batch_norm
+from losspool.segmentation.models.batch_norm import BatchNormMode, FrozenBatchNorm, freeze_batch_norm
 from losspool.segmentation.models.deeplab import DeepLabV2
 from losspool.segmentation.models.network import Network
 from losspool.segmentation.models.packages import (
@@ -52,6 +52,16 @@ class Model:
     spec: ModelSpec
     report: LoadReport | None = None
     """What was loaded from a weights file; None without one."""
+
+    @property
+    def frozen_as_initialised(self) -> tuple[str, ...]:
+        """The parts that the weights file did not have, and whose BatchNorm is frozen nevertheless."""
+        fresh = () if self.report is None else self.report.fresh
+        return tuple(
+            name
+            for name, part in self.module.named_children()
+            if name in fresh and any(isinstance(layer, FrozenBatchNorm) for layer in part.modules())
+        )
 
     def parameter_groups(self, lr: float, head_factor: float = 10.0) -> list[dict[str, Any]]:
         """Return optimiser parameter groups, with the head at ``head_factor`` times the learning rate.

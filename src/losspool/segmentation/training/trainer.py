@@ -44,6 +44,11 @@ class Trainer:
             if self.main:  # write nothing before the user's mistakes are found
                 if self.model.report is not None:
                     say(str(self.model.report))
+                if self.config.model.batch_norm is None and (parts := self.model.frozen_as_initialised):
+                    say(
+                        f"model.batch_norm is null, which with model.weights freezes BatchNorm: that of "
+                        f"{', '.join(parts)} stays as initialised; set model.batch_norm=train to train it"
+                    )
                 begin(self.folder, self.config, self._lock)
                 if resume:
                     self.metrics.cut(self.state.step, self.state.validated)
