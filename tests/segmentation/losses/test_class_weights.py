@@ -50,6 +50,21 @@ def test_the_old_methods_keep_their_weights():
     np.testing.assert_allclose(inverse, balancing_weights(LossConfig(class_weights="inverse"), small_index()))
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_weights_and_smoothing_are_those_of_torch_in_focal_too(smoothing):
+    """Without focusing, the focal loss is the cross-entropy: a smoothed label has the weight of each class."""
+    logits, labels = small_batch()
+    settings = {"scope": "batch", "class_weights": (1, 2, 3, 4), "label_smoothing": smoothing}
+    weight = torch.from_numpy(balancing_weights(LossConfig(class_weights=(1, 2, 3, 4)), small_index()))
+    losses = F.cross_entropy(
+        logits, labels.long(), weight, ignore_index=255, reduction="none", label_smoothing=smoothing
+    )
+    expected = losses[labels != 255].mean()
+    for name, more in (("cross_entropy", {}), ("focal", {"focal_gamma": 0})):
+        found = Criterion(LossConfig(name, **settings, **more), small_index())(logits, labels).loss
+        assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
 def test_logit_adjustment_is_menons():
     """The cross-entropy of logits + τ·log π; the class that is nowhere gets no offset."""
     logits, labels = small_batch()

@@ -171,11 +171,16 @@ def test_mistakes_are_one_sentence(tmp_path, overrides, sentence):
 
 def test_a_run_trains_with_all_of_them(tmp_path):
     overrides = [
-        *("method=focal", "loss.terms={focal: 1, dice: 0.5}", "loss.terms.lovasz=0.5", "loss.class_weights=effective"),
+        *(
+            "method=focal",
+            "loss.terms={focal: 1, dice: 0.5, bootstrapping: 1}",
+            "loss.terms.lovasz=0.5",
+            "loss.class_weights=effective",
+        ),
         *("loss.logit_adjustment=1", "loss.m={from: 100%, to: 25%, steps: 4}", "train.steps=6"),
     ]
     trainer = train(write_recipe(tmp_path), tmp_path / "run", *overrides)
-    assert trainer.config.loss.weighted == {"focal": 1, "dice": 0.5, "lovasz": 0.5}
+    assert trainer.config.loss.weighted == {"focal": 1, "dice": 0.5, "bootstrapping": 1, "lovasz": 0.5}
     first = next(line for line in metrics(tmp_path / "run") if line["split"] == "train")
     assert first["loss"] > 0
     assert first["m"] == 0.4375

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from loss_batches import small_batch
+from loss_batches import small_batch, small_index
 from losspool.segmentation.base import UserError
 from losspool.segmentation.config import dump_config, load_config
-from losspool.segmentation.losses import Criterion, LossConfig
+from losspool.segmentation.losses import LOSSES, Criterion, LossConfig
 from runs_for_tests import assert_equal, checkpoint, metrics, train, write_recipe
 
 M = {"from": "100%", "to": "25%", "steps": 100}
@@ -103,6 +103,23 @@ def test_infinity_is_logged_as_text_and_plain_settings_are_not_logged(tmp_path):
     lines = [line for line in metrics(tmp_path / "run") if line["split"] == "train"]
     assert [line["p"] for line in lines] == ["inf", 8.0]
     assert all("m" not in line for line in lines)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_what_a_loss_does_not_use_is_not_logged(name):
+    logits, labels = small_batch()
+
+    def value(p, m):
+        return Criterion(LossConfig(name, p=p, m=m), small_index())(logits, labels, [1, 2]).loss.item()
+
+    used = [key for key, other in {"p": (3, "50%"), "m": (1.3, "25%")}.items() if value(*other) != value(1.3, "50%")]
+    assert list(LossConfig(name, p=P, m=M).logged(50)) == used
+
+
+def test_what_any_term_uses_is_logged():
+    terms = {"cross_entropy": 1, "bootstrapping": 1}
+    assert list(LossConfig("cross_entropy", p=P, m=M, terms=terms).logged(50)) == ["m"]
+    assert list(LossConfig("another.package", p=P, m=M).logged(50)) == ["p", "m"]
 
 
 def test_the_trainer_passes_its_step(tmp_path):

@@ -20,7 +20,7 @@ from losspool.segmentation.base import (
     section,
 )
 from losspool.segmentation.losses.class_weights import BALANCES
-from losspool.segmentation.losses.table import LOSSES
+from losspool.segmentation.losses.table import LOSSES, SCHEDULED
 from losspool.segmentation.losses.values import (
     Norm,
     Share,
@@ -78,7 +78,7 @@ class LossConfig:
     """What is pooled as one: each ``image``, the ``batch``, or ``global``, the batches of all processes. ohem always
     selects from the batch."""
     label_smoothing: Fraction = 0.0
-    """As in F.cross_entropy."""
+    """As in F.cross_entropy. Losses of regions such as dice have none."""
     trim: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.0
     """Share of each pool's largest losses that is left out, as if void: a guard against wrong labels."""
     class_weights: Annotated[str | tuple[float, ...], PlainValidator(_checked_weights), WithJsonSchema(_WEIGHTS)] = (
@@ -136,8 +136,10 @@ class LossConfig:
         return found
 
     def logged(self, step: int) -> dict[str, Any]:
-        """As :meth:`scheduled`, in JSON's values: it has no ∞."""
-        return {key: "inf" if value == math.inf else value for key, value in self.scheduled(step).items()}
+        """As :meth:`scheduled`, as far as a term uses it, in JSON's values: it has no ∞."""
+        used = {key for name in self.weighted for key in (SCHEDULED.get(name, ()) if name in LOSSES else ("p", "m"))}
+        found = {key: value for key, value in self.scheduled(step).items() if key in used}
+        return {key: "inf" if value == math.inf else value for key, value in found.items()}
 
     def at(self, step: int | None) -> LossConfig:
         """The settings at a step, with a value in place of each schedule. Without schedules the step is not needed."""

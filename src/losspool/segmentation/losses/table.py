@@ -50,6 +50,9 @@ class Loss:
     pixel_loss: Callable[..., Tensor] | None = None
     """Replaces the cross-entropy: maps logits (B, C, H, W) and labels (B, H, W) to per-pixel losses ≥ 0. Its values at
     void pixels are ignored. It needs logits at full resolution, which costs memory."""
+    smooths_weights: bool = False
+    """Whether ``pixel_loss`` applies the class weights itself when labels are smoothed. It then takes them, (C,) or
+    None, after the settings. Otherwise its losses are multiplied by the weight of the label."""
     keep_pixels: Callable[..., Tensor] | None = None
     """Maps labels (B, H, W), settings and one seed per image to labels in which the pixels not trained on are void."""
     keep_hard: Callable[..., Tensor] | None = None
@@ -70,10 +73,17 @@ class FocalOptions:
     """The exponent of the focal loss."""
 
 
-def focal_loss(logits: Tensor, labels: Tensor, settings: LossConfig, *, focal_gamma: float) -> Tensor:
+def focal_loss(
+    logits: Tensor, labels: Tensor, settings: LossConfig, weight: Tensor | None = None, *, focal_gamma: float
+) -> Tensor:
     """(1 - q)^γ times the cross-entropy, where q is the probability of the label (Lin et al., 2017)."""
     entropy = F.cross_entropy(
-        logits, labels.long(), ignore_index=IGNORE, reduction="none", label_smoothing=settings.label_smoothing
+        logits,
+        labels.long(),
+        weight=None if weight is None else weight.to(logits.dtype),
+        ignore_index=IGNORE,
+        reduction="none",
+        label_smoothing=settings.label_smoothing,
     )
     # Clamp above 0: for γ < 1 the derivative of the power is infinite at 0.
     unlikely = (1 - _likelihood(logits, labels)).clamp(min=torch.finfo(logits.dtype).eps)
@@ -135,12 +145,16 @@ LOSSES: dict[str, Loss] = {
     "median_frequency": Loss(class_weights=median_frequency),
     "bootstrapping": Loss(pooling=lambda settings: (1.0, settings.share)),
     "ohem": Loss(keep_hard=hard_pixels, options=OhemOptions),
-    "focal": Loss(pixel_loss=focal_loss, options=FocalOptions),
+    "focal": Loss(pixel_loss=focal_loss, smooths_weights=True, options=FocalOptions),
     "random_pixels": Loss(keep_pixels=random_pixels),
     "dice": Loss(region_loss=dice_loss),
     "lovasz": Loss(region_loss=lovasz_loss),
 }
 """Keys are values of ``loss.name``. A loss of another package is named by its import path instead."""
+
+SCHEDULED = {"lmp": ("p", "m"), "bootstrapping": ("m",), "random_pixels": ("m",)}
+"""Which of the settings p and m, which may have a schedule, the losses of the table use. A loss of another package may
+use both."""
 
 PLAIN_MEAN: tuple[float, float | int] = (math.inf, 1.0)
 

@@ -135,13 +135,16 @@ class Term(nn.Module):
         p: float,
         m: float | str,
     ) -> TermResult:
-        losses, valid = self._called(pixel_loss, batch.full, target, settings), target != IGNORE
+        # A smoothed label spreads over classes, each with its own weight, as in F.cross_entropy.
+        inside = self.loss.smooths_weights and settings.label_smoothing > 0
+        more = (self.class_weights,) if inside else ()
+        losses, valid = self._called(pixel_loss, batch.full, target, settings, *more), target != IGNORE
         if not isinstance(losses, Tensor) or losses.shape != target.shape:
             raise self._wrong(f"a loss per pixel of shape {tuple(target.shape)}", losses)
         negative = losses.detach()[(losses < 0) & valid] if target.device.type == "cpu" else losses.new_empty(0)
         if len(negative):
             raise UserError(f"loss {self.name!r} must not be negative, got {float(negative[0])!r}")
-        if self.class_weights is not None:
+        if self.class_weights is not None and not inside:
             losses = losses * self._weight_of(target)
         stats = losspool.PoolingStats()
         loss = losspool.max_pool(losses, p=p, m=m, mask=valid, scope=scope, trim=settings.trim, stats=stats)
