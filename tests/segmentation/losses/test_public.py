@@ -5,12 +5,14 @@ import torch
 
 from loss_batches import small_batch
 from losspool.segmentation.losses import Criterion, LossConfig
+from other_packages import import_torchvision
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the packages' imports
 
 
 def package(name):
-    return pytest.importorskip(name, reason=f"{name} is not installed; make test-frameworks has smp and MONAI")
+    import_torchvision()  # smp's dependency timm imports it
+    return pytest.importorskip(name, reason=f"{name} is not installed; make test-frameworks has it")
 
 
 def check(name, theirs, scope, logits, labels):
