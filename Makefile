@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-clusters test-frameworks test-integrations newer-triton kernels lint types docs demo package \
-	schema images bench matrix mutants
+	schema images bench matrix plans mutants
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ bench: $(SETUP)  ## time the loss against F.cross_entropy and the solver against
 
 matrix: $(SETUP)  ## check exactness on a million losses, on every path (the tests stop at ten thousand)
 	PYTHONPATH=tests $(BIN)/python tests/scripts/large_matrix.py
+
+plans: $(SETUP)  ## import, plan and train on five made-up downloads, in all the steps that are planned
+	$(BIN)/python tests/scripts/three_commands.py
 
 mutants: $(SETUP)  ## change the solver in many small ways and see the tests fail
 	$(BIN)/python tests/scripts/mutants.py

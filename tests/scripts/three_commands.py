@@ -1,4 +1,4 @@
-"""Import, plan and train on each made-up download, and print the mIoU: ``python tests/scripts/three_commands.py``."""
+"""Import, plan and train on each made-up download, and print the mIoU: ``make plans``."""
 
 import sys
 import tempfile

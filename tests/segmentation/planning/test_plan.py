@@ -19,8 +19,8 @@ from three_commands_for_tests import planned, three_commands
 
 @pytest.mark.parametrize("name", DOWNLOADS)
 def test_three_commands_from_a_download_to_a_trained_network(tmp_path, name):
-    """Import, plan, train: a fifth of the planned steps is enough. tests/scripts/three_commands.py takes them all."""
-    assert three_commands(DOWNLOADS[name], tmp_path, "train.steps=40") > 0.9
+    """Import, plan, train: a fifth of the planned steps is enough. `make plans` takes them all."""
+    assert three_commands(DOWNLOADS[name], tmp_path, "train.steps=40", "loss.m.steps=20") > 0.9
 
 
 def dataset_of(tmp_path, *labels):
