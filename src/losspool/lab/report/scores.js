@@ -69,26 +69,33 @@
     return found;
   }
 
+  /** The intervals of a gain that a variant may have; the first one is the one to report. */
+  const INTERVALS = [
+    ['both', ({ over_both: both }) => both],
+    ['seeds', ({ gain }) => (gain.low === null ? null : gain)],
+    ['images', ({ over_images: images }) => images],
+  ];
+
   function showGains(variants) {
     const shown = variants.map((variant, index) => ({ variant, index })).filter(({ variant }) => variant.gain);
     if (!shown.length) {
       byId('gain-chart').remove();
       return;
     }
-    const kinds = [['seeds', ({ gain }) => gain.low !== null], ['images', ({ over_images: images }) => images]]
-      .filter(([, there]) => shown.some(({ variant }) => there(variant))).map(([name]) => name);
-    const bars = kinds.length === 2 ? ': thick over seeds, thin over images' : kinds.length ? ` over ${kinds[0]}` : '';
+    const kinds = INTERVALS.filter(([, of]) => shown.some(({ variant }) => of(variant)));
+    const [first, ...others] = kinds.map(([name]) => name);
+    const bars = others.length ? `: thick over ${first}, thin over ${others.join(' and ')}` : first ? ` over ${first}` : '';
     const faint = ({ score }) => !kinds.length && score.std !== null;
     const without = shown.some(({ variant }) => faint(variant))
       ? ', without an interval; the faint bar is the ± of the score' : ', without any interval: it may be chance';
-    const ends = shown.flatMap(({ variant }) => [variant.gain, variant.over_images, faint(variant) ? spreadBar(variant) : null]
-      .flatMap((each) => (each && each.low !== null ? [each.low, each.high] : [])));
+    const ends = shown.flatMap(({ variant }) => [...INTERVALS.map(([, of]) => of(variant)), faint(variant) ? spreadBar(variant) : null]
+      .flatMap((each) => (each ? [each.low, each.high] : [])));
     report.chart(byId('gain-chart'), {
       label: `Gains in mIoU over the baseline${kinds.length ? ' with their 95 % intervals' : ''}; the numbers are in the table above.`,
       title: `Gain over the baseline${kinds.length ? `, with 95 % intervals${bars}` : without}`,
       build: ({ narrow }) => ({
         height: 90 + 34 * shown.length,
-        traces: shown.flatMap(({ variant, index }, row) => gainTraces(variant, look(index), row, faint(variant))),
+        traces: shown.flatMap(({ variant, index }, row) => gainTraces(variant, look(index), row, kinds, faint(variant))),
         layout: {
           xaxis: {
             title: title('points of mIoU'), zeroline: true, zerolinecolor: theme().ink,
@@ -108,20 +115,20 @@
   /** The spread that the table prints, around the gain. */
   const spreadBar = ({ gain, score }) => ({ low: gain.mean - score.std, high: gain.mean + score.std });
 
-  /** The gain with its interval over seeds, and above it a thin one over images; or else its spread, faintly. */
-  function gainTraces(variant, { color, marker }, row, faint) {
-    const { label, gain, over_images: images } = variant;
+  /** The gain with the first kind of interval, and the others thinly above and below; or else its spread, faintly. */
+  function gainTraces(variant, { color, marker }, row, kinds, faint) {
+    const { label, gain, over_images: images, over_both: both } = variant;
     const trace = (each, y, thickness, point) => ({
       type: 'scatter', mode: 'markers', x: [100 * gain.mean], y: [y], marker: { color, symbol: marker, size: 11, ...point },
-      error_x: errorBar(each.low === null ? [null] : [100 * (each.high - gain.mean)], each.low === null ? [null] : [100 * (gain.mean - each.low)], color, thickness),
+      error_x: each ? errorBar([100 * (each.high - gain.mean)], [100 * (gain.mean - each.low)], color, thickness) : undefined,
       hoverinfo: 'text',
       hovertext: [hover(label, `gain ${signed(gain.mean)}`, gain.low === null ? 'no interval over seeds' : `over seeds ${interval(gain)}`,
-        images ? `over images ${interval(images)}` : null)],
+        images ? `over images ${interval(images)}` : null, both ? `over both ${interval(both)}` : null)],
     });
-    const found = [trace(gain, row, 3, {})];
-    if (images) found.unshift(trace(images, row - (gain.low === null ? 0 : 0.22), 1.2, { opacity: 0 }));
-    if (faint) found.unshift({ ...trace(spreadBar(variant), row, 2, {}), opacity: 0.35 });
-    return found;
+    const [thick, ...thin] = kinds.map(([, of]) => of(variant));
+    const found = thin.flatMap((each, place) => (each ? [trace(each, row + [-0.22, 0.22][place], 1.2, { opacity: 0 })] : []));
+    if (faint) found.push({ ...trace(spreadBar(variant), row, 2, {}), opacity: 0.35 });
+    return [...found, trace(thick, row, 3, {})];
   }
 
   /** None where nothing has a length: Plotly would draw the caps alone. */
