@@ -162,6 +162,18 @@ def write_lab_evaluation(folder: RunFolder, config: Config, *, level: float, ste
     return path
 
 
+def without_validation(root: Path) -> Path:
+    """All runs of the folder as if they had been trained with ``data.val=null``."""
+    for path in root.rglob("config.yaml"):
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\n  val: val\n") == 1
+        path.write_text(text.replace("\n  val: val\n", "\n  val: null\n"), encoding="utf-8")
+        metrics = RunFolder(path.parent).metrics
+        lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+        metrics.write_text("".join(line for line in lines if '"split": "val"' not in line), encoding="utf-8")
+    return root
+
+
 def statistics_of(root: Path, **options) -> Statistics:
     """Of all runs in the folder; options as ``compare`` takes them."""
     return Statistics(compare(find_runs([root]), **options))

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from browser import column, marks, opened
-from lab_runs import CLASSES, lab_config, statistics_of, write_lab, write_lab_run
+from lab_runs import CLASSES, lab_config, statistics_of, without_validation, write_lab, write_lab_run
+from losspool.lab.comparison import read_statistics
 from losspool.lab.report import write_report
 from losspool.segmentation.data.protocol import ClassInfo
 
@@ -37,11 +38,38 @@ def test_intervals_over_images_stand_beside_those_over_seeds(chromium, tmp_path)
             assert column(found.page, "scores-table", place) == ["–", f"[{ends}]"]
         assert "resampling the images" in found.page.locator("#scores-notes").inner_text()
         bars = gain_bars(found.page)
-        for key in ("gain", "over_images"):
-            assert [100 * lmp[key][end] for end in ("low", "high")] in [pytest.approx(bar) for bar in bars]
-        assert len(bars) == 2
+        ends = [[100 * lmp[key][end] for end in ("low", "high")] for key in ("gain", "over_images", "over_both")]
+        assert bars == [pytest.approx(each) for each in ends]
+        plot = "document.querySelector('#gain-chart .plot').data"
+        thickness = found.page.evaluate(f"{plot}.map((trace) => trace.error_x.thickness)")
+        assert thickness[2] > thickness[0] == thickness[1]
+        both = ", ".join(f"{end:+.2f}" for end in ends[2])
+        assert f"over both [{both}]" in found.page.evaluate(f"{plot}[2].hovertext[0]").replace("−", "-")
+        caption = found.page.locator("#gain-chart figcaption").inner_text()
+        assert ": thick over both, thin over seeds and images" in caption
         low, high = gain_axis(found.page)
         assert low < min(0, *map(min, bars)) <= max(0, *map(max, bars)) < high
+        assert (found.requests, found.complaints) == ([], [])
+
+
+def test_runs_that_were_trained_without_validation(tmp_path, command):
+    root = without_validation(write_lab(tmp_path / "runs", seeds=(0, 1), evaluated=(60,), previews=False))
+    report = ("lab", "report", root, "--out", tmp_path / "report.html")
+    code, _, error = command(*report)
+    assert code == 2
+    advice = f"run losspool evaluate {root / 'base-s0'} --split test, and pass --scores test"
+    assert f"left out: {root / 'base-s0'} was trained without validation; {advice}\n" in error
+    for words in (report, ("lab", "table", root)):
+        code, _, error = command(*words, "--scores", "test")
+        assert (code, error) == (0, "")
+
+
+def test_a_page_of_runs_without_validation(chromium, tmp_path):
+    root = without_validation(write_lab(tmp_path / "runs", seeds=(0, 1), evaluated=(60,), previews=False))
+    path = write_report(read_statistics([root], scores="test"), tmp_path / "report.html")
+    with opened(chromium, path) as found:
+        assert len(gain_bars(found.page)) == 3
+        assert found.page.locator("#miou-chart").count() == 0
         assert (found.requests, found.complaints) == ([], [])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -95,7 +96,7 @@ def _counts(lines: Any, kinds: Sequence[str], classes: int) -> NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run with at least one validation, or a failed one."""
+    """A run with scores, or a failed one."""
 
     folder: RunFolder
     config: Config
@@ -206,14 +207,21 @@ def read_run(path: Path) -> Run:
     return run
 
 
-def find_runs(paths: Iterable[Path]) -> list[Run]:
-    """The runs in these folders, at any depth. Runs without a validation are skipped, unless they failed."""
+def find_runs(paths: Iterable[Path], source: str = VALIDATION) -> list[Run]:
+    """The runs in these folders, at any depth. Runs without a score of ``source`` yet are skipped, unless they failed.
+
+    Where scores come from an evaluation, runs that train without validation have them too.
+    """
     runs = []
     for path in dict.fromkeys(found for each in paths for found in run_folders(each)):
         folder = RunFolder(path)
         run = read_run(path) if folder.metrics.exists() or folder.description.exists() else None
-        if run is not None and (run.validations or run.failed):
+        unvalidated = run is not None and run.config.data.val is None
+        if run is not None and (run.validations or run.failed or (unvalidated and source != VALIDATION)):
             runs.append(run)
+        elif unvalidated:
+            evaluate = shlex.join(["losspool", "evaluate", str(path), "--split", "test"])
+            say(f"left out: {path} was trained without validation; run {evaluate}, and pass --scores test")
         else:
             say(f"left out: {path} has no validation yet")
     return runs

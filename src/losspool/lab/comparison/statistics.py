@@ -206,7 +206,7 @@ def read_statistics(
         raise UserError(f"--steps must be whole numbers such as 800,900,1000, got {steps!r}") from None
     chosen = None if classes is None else [name.strip() for name in classes.split(",")]
     comparison = compare(
-        find_runs(folders),
+        find_runs(folders, scores or VALIDATION),
         baseline=baseline,
         source=scores or VALIDATION,
         steps=wanted,

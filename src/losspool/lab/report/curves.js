@@ -24,7 +24,8 @@
     const legend = () => variants.map(({ label }, index) => ({ key: String(index), name: label, style: { ...look(index), marker: null } }));
     const severalSeeds = runs.length > variants.length && runs.length <= FEW_RUNS;
     let weight = 0;
-    const draw = () => { miou.draw(); loss.draw(); };
+    const validated = variants.some((each) => each.miou.steps.length);
+    const draw = () => { if (miou) miou.draw(); loss.draw(); };
     byId('curves-controls').append(report.slider(
       'Smoothing', { id: 'smoothing', min: 0, max: 0.98, step: 0.02, value: 0, format: (value) => (value ? value.toFixed(2) : 'none') },
       (value) => { weight = value; draw(); },
@@ -57,7 +58,8 @@
       };
     }
 
-    const miou = report.chart(byId('miou-chart'), {
+    if (!validated) byId('miou-chart').remove();
+    const miou = validated && report.chart(byId('miou-chart'), {
       label: 'mIoU of validation against training steps, a line per variant',
       title: 'mIoU of validation', legend,
       build: () => build((each) => each.miou, 100, 'percent', true),

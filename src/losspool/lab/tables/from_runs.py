@@ -192,7 +192,8 @@ KINDS = {
     "tests": Kind(tests_table, "no variant shares two seeds with the baseline"),
     "worst": Kind(worst_table, "there is only the baseline"),
     "convergence": Kind(
-        convergence_table, "there is only the baseline, or --images is set: training scores them all together"
+        convergence_table,
+        "there is only the baseline, a run has no validation, or --images is set: training scores them all together",
     ),
     "looks": Kind(look_table, "their scores have no recall per look, or --images is set"),
 }

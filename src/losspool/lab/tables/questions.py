@@ -104,6 +104,8 @@ def convergence_table(statistics: Statistics) -> Table | None:
     comparison = statistics.comparison
     if not comparison.others or comparison.selection.images is not None:  # training does not score single images
         return None
+    if not all(map(statistics.curve, comparison.variants)):  # some were trained without validation
+        return None
     curve = statistics.curve(comparison.baseline)
     end = max(curve)
     # A curve is not monotonic: the baseline may reach this score before its end.
