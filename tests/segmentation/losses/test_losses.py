@@ -91,6 +91,20 @@ def test_a_loss_of_regions_has_no_pixels_to_trim(name):
         Criterion(LossConfig(name, trim=0.1))
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_label_that_is_no_class_is_named(batch, name):
+    logits, labels, _ = batch
+    labels[1, 2, 2] = 9
+    with pytest.raises(ValueError, match=r"target holds the label 9, but there are 5 classes \(0 to 4\)"):
+        Criterion(LossConfig(name, m="100%"), index_of(CLASSES))(logits, labels, [1, 2])
+
+
+def test_random_pixels_without_seeds_are_refused(batch):
+    logits, labels, _ = batch
+    with pytest.raises(UserError, match=r"^loss 'random_pixels' needs seeds=, a number per image: got 0 for 2$"):
+        Criterion(LossConfig("random_pixels"))(logits, labels)
+
+
 @pytest.mark.parametrize("name", ["dice", "lovasz"])
 def test_a_loss_of_regions_has_no_labels_to_smooth(name):
     with pytest.raises(UserError, match=rf"loss.label_smoothing is .* per pixel, and {name} have none; .* not 0\.1"):

@@ -95,6 +95,8 @@ def random_pixels(labels: Tensor, settings: LossConfig, seeds: Sequence[int]) ->
 
     Pixels are drawn on the CPU from one seed per image, so that the choice is the same on every device.
     """
+    if len(seeds) != len(labels):
+        raise UserError(f"loss 'random_pixels' needs seeds=, a number per image: got {len(seeds)} for {len(labels)}")
     kept, m = labels.clone(), settings.share
     for image, seed in zip(kept, seeds, strict=True):
         valid = (image != IGNORE).flatten().nonzero().squeeze(1)

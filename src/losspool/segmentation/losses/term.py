@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import losspool
+from losspool._targets import check_labels
 from losspool.segmentation.base import UserError, first_line, out_of_memory
 from losspool.segmentation.data import IGNORE, ClassIndex
 from losspool.segmentation.losses.class_weights import balancing_weights
@@ -79,6 +80,8 @@ class Term(nn.Module):
 
     def forward(self, batch: Batch, settings: LossConfig, seeds: Sequence[int]) -> TermResult:
         """``settings`` hold no schedules."""
+        if self.loss.region_loss is not None or self.loss.pixel_loss is not None:  # the cross-entropy checks them
+            check_labels(batch.labels.long(), batch.logits.shape[1], IGNORE)
         if self.loss.region_loss is not None:
             return self._region(self.loss.region_loss, batch, settings)
         target, scope = batch.labels, settings.scope
@@ -166,6 +169,8 @@ class Term(nn.Module):
         """Call a function of the table, perhaps another package's. Mistakes in it become one sentence."""
         try:
             return hook(*arguments, **self.options)
+        except UserError:
+            raise
         except Exception as error:  # another package's code may raise anything
             if out_of_memory(error):
                 raise
