@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.models import ModelSpec, TrainingOutput, build_from_spec, build_model
+from losspool.segmentation.runs import checkpoint_errors
 from other_packages import import_torchvision
 
 
@@ -207,6 +209,8 @@ def test_a_missing_package_is_named(monkeypatch, name, install):
     for module in ("segmentation_models_pytorch", "transformers"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"model '{name}' needs the package {install}: pip install {install}"):
+        build_model(name, 3)
+    with pytest.raises(UserError, match=rf"^model '{name}' needs"), checkpoint_errors(Path("a.pt"), "its own model"):
         build_model(name, 3)
 
 

@@ -246,6 +246,7 @@ def test_logits_in_a_dict_or_an_object_are_unwrapped(own, by_name):
     [
         ({"name": "deeplabv2_resnet110"}, "unknown model 'deeplabv2_resnet110', did you mean 'deeplabv2_resnet101'"),
         ({"name": "mobilenet"}, "did you mean 'fpn_mobilenetv2'"),
+        ({"name": "smp:"}, "model 'smp:': smp: needs the name of a network, as in smp:Unet"),
         ({"output_stride": 32}, "output stride must be 8 or 16, got 32"),
         ({"variant": "pytorch"}, "variant must be 'torchvision' or 'caffe', got 'pytorch'"),
         ({"name": "deeplabv2_mobilenetv2", "variant": "caffe"}, "variant must be 'torchvision', got 'caffe'"),

@@ -227,6 +227,18 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
         read_weights(tmp_path / "w.pth")
 
 
+@pytest.mark.parametrize(("name", "backbone"), [("resnet18", "mobilenetv2"), ("mobilenetv2", "resnet50")])
+def test_weights_of_another_backbone_are_recognised(name, backbone, tmp_path):
+    state = build_model(f"fpn_{backbone}", 2).module.backbone.state_dict()
+    path = saved(tmp_path / "w.pth", {**state, "fc.weight": torch.ones(1)} if backbone == "resnet50" else state)
+    reported = rf"w\.pth: the file is of {backbone}, and deeplabv2_{name} needs another backbone's$"
+    with pytest.raises(UserError, match=reported):
+        build_model(f"deeplabv2_{name}", 2, weights=path)
+    torch.save({**state, "conv1.weight": torch.ones(1)}, path)
+    with pytest.raises(UserError, match="the keys do not fit the model"):
+        build_model(f"deeplabv2_{name}", 2, weights=path)
+
+
 def test_unknown_keys_are_named():
     state = {f"encoder.{index}.weight": torch.ones(1) for index in range(8)}
     with pytest.raises(UserError, match=r"w\.pth.*encoder\.0\.weight, .*encoder\.4\.weight and 3 more"):
@@ -260,7 +272,7 @@ def test_a_mismatch_names_the_keys(small, change, reported, tmp_path):
 
 
 def test_a_longer_mismatch_is_counted(small, tmp_path):
-    path = saved(tmp_path / "w.pth", small)
+    path = saved(tmp_path / "w.pth", {**small, "conv1.weight": torch.ones(1)})  # no known backbone's
     with pytest.raises(UserError, match=r"165 missing \(layer1\.0\.downsample\.0\.weight, .* and 160 more\)"):
         build_model("deeplabv2_resnet50", 4, weights=path)
     with pytest.raises(UserError, match=r"255 missing \(features\.0\.0\.weight, .* and 250 more\); 122 unexpected"):

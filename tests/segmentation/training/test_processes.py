@@ -105,10 +105,10 @@ def test_a_loss_that_is_not_finite_ends_all_ranks_with_the_images(tmp_path, laun
 MISTAKES = {
     ("train.step=5",): "error: unknown key 'train.step'; did you mean 'train.steps'?",
     ("train.steps=abc",): "error: train.steps must be a whole number, got 'abc'",
-    ("data.root=/nowhere",): "error: /nowhere: the root of the data does not exist",
+    ("data.root=/nowhere",): "error: /nowhere: the root of the data does not exist; set data.root\n",
     ("data.train=other",): "other: no such folder, and no list other.txt in",
     ("model.name=deeplabv2_resnet19",): "error: model.name must be one of deeplabv2_resnet101,",
-    ("model.weights=no.pth", "model.name=deeplabv2_resnet18"): "error: no.pth: no such weights file",
+    ("model.weights=no.pth", "model.name=deeplabv2_resnet18"): "no.pth: no such weights file; set model.weights (null",
 }
 
 

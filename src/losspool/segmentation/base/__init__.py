@@ -1,7 +1,14 @@
 """Shared helpers: errors, console, files, threads and processes. Imports nothing from the other subpackages."""
 
 from losspool.segmentation.base.console import console, counted, percent, plain, progress_bar, say, track
-from losspool.segmentation.base.errors import BrokenFileError, UserError, did_you_mean, first_line, out_of_memory
+from losspool.segmentation.base.errors import (
+    BrokenFileError,
+    NotImportableError,
+    UserError,
+    did_you_mean,
+    first_line,
+    out_of_memory,
+)
 from losspool.segmentation.base.files import PARTIAL, read_json, remove, replacing, sweep, write_json, writing
 from losspool.segmentation.base.library import Library, is_path
 from losspool.segmentation.base.number_tables import number_tables
@@ -38,6 +45,7 @@ __all__ = [
     "NameIn",
     "Natural",
     "NonNegative",
+    "NotImportableError",
     "Positive",
     "UserError",
     "check_trusted",

@@ -29,6 +29,10 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and in_text)
 
 
+class NotImportableError(UserError):
+    """Code of another package that is missing, or fails as it is imported."""
+
+
 class BrokenFileError(UserError):
     """A dataset file that is permanently unusable: missing, corrupt, or inconsistent with its image or label.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Collection
 
-from losspool.segmentation.base.errors import UserError
+from losspool.segmentation.base.errors import NotImportableError, UserError
 
 
 def is_import_path(name: str) -> bool:
@@ -20,7 +20,7 @@ def import_by_path(path: str, what: str) -> object:
         return getattr(importlib.import_module(where), attribute)
     except Exception as error:  # importing another package may raise anything
         problem = f"{type(error).__name__}: {error}"
-        raise UserError(
+        raise NotImportableError(
             f"{what} {path!r} cannot be imported ({problem}); is it installed, or on PYTHONPATH?"
         ) from error
 

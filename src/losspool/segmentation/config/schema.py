@@ -161,7 +161,7 @@ class DataConfig:
 
     def open(self, split: str) -> Dataset:
         """A split of the data."""
-        check_root(self.name, None if self.root is None else Path(self.root).expanduser())
+        check_root(self.name, None if self.root is None else Path(os.path.expanduser(self.root)))
         options = dataset_kind(self.name).options(self, split)
         return open_dataset(self.name, self.root, split, reading=self.reading, **options)
 

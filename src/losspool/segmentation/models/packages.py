@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from losspool.segmentation.base import UserError, did_you_mean, first_line
+from losspool.segmentation.base import NotImportableError, UserError, did_you_mean, first_line
 from losspool.segmentation.models.weights import LoadReport
 
 Args = dict[str, Any]
@@ -204,9 +204,10 @@ def build_package(name: str, num_classes: int, args: Mapping[str, Any], *, new: 
         module = import_module(package.module)
     except ModuleNotFoundError as error:
         missing = package.install if error.name == package.module else error.name
-        raise UserError(f"model {name!r} needs the package {missing}: pip install {missing}") from error
+        raise NotImportableError(f"model {name!r} needs the package {missing}: pip install {missing}") from error
     except Exception as error:  # importing another package may raise anything
-        raise UserError(f"model {name!r}: {package.module} cannot be imported ({described(error)})") from error
+        problem = f"{package.module} cannot be imported ({described(error)})"
+        raise NotImportableError(f"model {name!r}: {problem}") from error
     try:
         _refuse_downloads(args, allowed=("pretrained",) if prefix == "transformers" else ())
         wanted = package.complete(module, network, dict(args)) if new else dict(args)

@@ -25,7 +25,7 @@ from losspool.segmentation.models.packages import (
     unwrap_output,
 )
 from losspool.segmentation.models.preprocessing import CAFFE, IMAGENET, Preprocessing
-from losspool.segmentation.models.spec import MODELS, ModelSpec, default_output_stride
+from losspool.segmentation.models.spec import BACKBONES, MODELS, ModelSpec, default_output_stride
 from losspool.segmentation.models.weights import (
     Layout,
     LoadReport,
@@ -178,9 +178,28 @@ def build_model(
     model = build_from_spec(replace(spec, variant=chosen, preprocessing=preprocessing))
     if layout == "torchvision":
         assert isinstance(model.module, Network)
-        return replace(model, report=load_backbone(model.module, state, weights))
+        try:
+            return replace(model, report=load_backbone(model.module, state, weights))
+        except UserError as error:
+            if (found := _backbone_of(state)) is None:
+                raise
+            raise UserError(f"{weights}: the file is of {found}, and {name} needs another backbone's") from error
     assert isinstance(model.module, DeepLabV2)
     return replace(model, report=load_deeplab_pytorch(model.module, state, weights))
+
+
+def _backbone_of(state: State) -> str | None:
+    """The backbone of a file in torchvision's layout, by the keys and shapes; None if it is no known one's."""
+    for name, kind in BACKBONES.items():
+        with torch.device("meta"):
+            backbone = kind.build(32, "torchvision")
+        wanted, found = (
+            {key: value.shape for key, value in each.items() if not key.startswith(backbone.classifier)}
+            for each in (backbone.state_dict(), state)
+        )
+        if wanted == {**{key: wanted[key] for key in wanted if key.endswith("num_batches_tracked")}, **found}:
+            return name  # files from before torch 0.4.1 lack these counters
+    return None
 
 
 def build_fine_tuned(

@@ -90,6 +90,9 @@ class ModelSpec:
         if not isinstance(self.frozen_bn, bool):
             raise UserError(f"frozen_bn must be true or false, got {self.frozen_bn!r}")
         if not self.built_in and not self.by_path and not is_package_name(self.name):
+            prefix, colon, _ = self.name.partition(":")
+            if colon and prefix in PACKAGES:
+                raise UserError(f"model {self.name!r}: {prefix}: needs the name of a network, as in smp:Unet")
             near = did_you_mean(self.name, MODELS, 0.0)
             raise UserError(
                 f"unknown model {self.name!r}, {near} Choose from {', '.join(MODELS)}, an import "

@@ -62,7 +62,10 @@ def read_weights(path: str | Path) -> State:
     if path.suffix not in SUFFIXES:
         raise UserError(f"{path}: a weights file must end in {', '.join(SUFFIXES)}, got {path.suffix!r}")
     if not os.path.isfile(path):  # unlike pathlib's, does not raise if the name is too long
-        raise UserError(f"{path}: no such weights file")
+        raise UserError(
+            f"{path}: no such weights file; set model.weights (null trains from scratch; "
+            f"`losspool recipes show NAME` says where to get it)"
+        )
     content = _read(path)
     for name in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):

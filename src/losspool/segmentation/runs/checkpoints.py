@@ -14,7 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from losspool.segmentation.base import UserError, first_line, out_of_memory, remove, replacing, say, sweep
+from losspool.segmentation.base import (
+    NotImportableError,
+    UserError,
+    first_line,
+    out_of_memory,
+    remove,
+    replacing,
+    say,
+    sweep,
+)
 
 FORMAT = 1
 _NAME = re.compile(r"step-(\d{7,})\.pt")
@@ -95,6 +104,8 @@ def checkpoint_errors(path: Path, what: str) -> Iterator[None]:
     """Wrap code that unpacks a checkpoint: a missing entry or a wrong type becomes a ``UserError``."""
     try:
         yield
+    except NotImportableError:
+        raise  # the machine lacks something, and the checkpoint is as it should be
     except (UserError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         problem = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
         raise UserError(f"{path}: the checkpoint does not fit {what} ({problem})") from error

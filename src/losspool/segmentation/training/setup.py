@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -70,7 +71,7 @@ def set_up(
     config, stored = claim_and_read(folder, config, fabric, hosts, lock, resume)
     check_prefetch(config.data.workers, config.sampling.lag)
     check_trackers(config.train.trackers)
-    data = config.data.open(config.data.train)
+    data = _training_data(config)
     if isinstance(data, HasReading) and data.reading != config.data.reading:
         config = replace(config, data=replace(config.data, intensity=data.reading.intensity))
     val_data = _validation_data(config)
@@ -144,6 +145,15 @@ def _fine_tuned(config: ModelConfig, path: Path, content: dict[str, Any], classe
     return build_fine_tuned(
         spec, state, path, classes, output_stride=config.output_stride, batch_norm=config.batch_norm
     )
+
+
+def _training_data(config: Config) -> Dataset:
+    try:
+        return config.data.open(config.data.train)
+    except UserError as error:
+        if config.data.root is None or os.path.exists(os.path.expanduser(config.data.root)):
+            raise
+        raise UserError(f"{error}; set data.root") from None
 
 
 def _validation_data(config: Config) -> Dataset | None:
