@@ -232,7 +232,8 @@ def check(
 
     settings = overrides or []
     if root is not None and "=" in root and not os.path.exists(root):  # the first setting, after a folder alone
-        root, settings = None, [root, *settings]
+        settings = [root, *settings]
+        root = None
     if not report_check(name, None if root is None else Path(root), split, parse_reading(settings)):
         raise typer.Exit(1)
 
