@@ -34,7 +34,7 @@ def recipe(tmp_path):
 
 
 def test_there_are_recipes():
-    assert {path.stem for path in LIBRARY} >= {"cityscapes", "voc", "camvid", "streets"}
+    assert {path.stem for path in LIBRARY} >= {"cityscapes", "voc", "camvid", "camvid-strong", "peanut", "streets"}
 
 
 @pytest.mark.parametrize("path", LIBRARY, ids=lambda path: path.stem)
@@ -51,7 +51,7 @@ def test_every_recipe_loads_with_every_method(path, method):
 def test_every_recipe_is_headed_by_command_hardware_duration_and_score(path):
     head = "".join(line for line in path.read_text().splitlines(keepends=True) if line.startswith("#"))
     assert f"losspool train {path.stem} " in head
-    for word in ("ardware", "mIoU"):
+    for word in ("ardware", "uration", "mIoU"):
         assert word in head
 
 

@@ -223,7 +223,7 @@ class TrainConfig:
     """Crops per update over all processes, for any number of processes: it sets the number of micro-batches (default:
     batch × accumulate × processes, and a run keeps its number of processes)."""
     optimizer: Literal["sgd", "adamw"] = "sgd"
-    """sgd, or adamw, which needs a lower rate (such as 3e-4) and has its own ``weight_decay``."""
+    """sgd, or adamw, which needs a lower rate (such as 3e-4) and another ``weight_decay`` (such as 0.01)."""
     lr: Positive = 0.01
     """Initial learning rate of the backbone."""
     head_factor: Positive = 10.0
