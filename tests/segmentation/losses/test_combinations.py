@@ -169,6 +169,15 @@ def test_mistakes_are_one_sentence(tmp_path, overrides, sentence):
         load_config(write_recipe(tmp_path), overrides)
 
 
+@pytest.mark.parametrize(("smoothing", "said"), [(0.1, True), (0.0, False)])
+def test_a_run_says_that_losses_of_regions_smooth_no_labels(tmp_path, capsys, smoothing, said):
+    overrides = ("method=lmp", "loss.terms={lmp: 1, dice: 0.5}", f"loss.label_smoothing={smoothing}", "train.steps=1")
+    train(write_recipe(tmp_path), tmp_path / "run", *overrides)
+    assert (
+        "loss.label_smoothing acts on losses per pixel, so it has no effect on dice" in capsys.readouterr().err
+    ) == said
+
+
 def test_a_run_trains_with_all_of_them(tmp_path):
     overrides = [
         *(

@@ -105,13 +105,6 @@ def test_random_pixels_without_seeds_are_refused(batch):
         Criterion(LossConfig("random_pixels"))(logits, labels)
 
 
-@pytest.mark.parametrize("name", ["dice", "lovasz"])
-def test_a_loss_of_regions_has_no_labels_to_smooth(name):
-    with pytest.raises(UserError, match=rf"loss.label_smoothing is .* per pixel, and {name} have none; .* not 0\.1"):
-        Criterion(LossConfig(name, label_smoothing=0.1))
-    Criterion(LossConfig(name, label_smoothing=0.1, terms={name: 1, "cross_entropy": 1}))
-
-
 @pytest.mark.parametrize("name", [name for name in LOSSES if not name.endswith("frequency")])
 def test_a_class_that_is_ruled_out_is_as_if_it_did_not_exist(batch, name):
     """Class 2 has a logit of -inf everywhere, as a network that masks classes gives it."""

@@ -152,7 +152,9 @@ def test_other_classes_are_refused(recipe, tmp_path, monkeypatch):
 
 def test_one_cell_is_too_little_for_batch_norm(recipe, tmp_path):
     overrides = [f"model.name={unet.BUILD}", "data.crop=[32,32]", "train.batch=1"]
-    with pytest.raises(UserError, match="raised ValueError for crops of 1×3×32×32 in training mode: Expected more than 1 value"):
+    with pytest.raises(
+        UserError, match="raised ValueError for crops of 1×3×32×32 in training mode: Expected more than 1 value"
+    ):
         Trainer(load_config(recipe, overrides), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

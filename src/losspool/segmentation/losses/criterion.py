@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -62,15 +62,16 @@ class Criterion(nn.Module):
                 f"loss.class_weights weight pixels, and {', '.join(settings.weighted)} have no loss per pixel; "
                 f"leave it at none, or add a term such as cross_entropy"
             )
-        if settings.label_smoothing and all(term.loss.region_loss and not is_import_path(term.name) for term in terms):
-            raise UserError(
-                f"loss.label_smoothing is for losses per pixel, and {', '.join(settings.weighted)} have none; "
-                f"set it to 0, not {settings.label_smoothing:g}, or add a term such as cross_entropy"
-            )
         offsets = None
         if settings.logit_adjustment:
             offsets = torch.from_numpy(logit_offsets(settings, index_for("loss.logit_adjustment", index))).float()
         self.register_buffer("offsets", offsets, persistent=False)
+
+    @property
+    def without_pixel_losses(self) -> list[str]:
+        """The terms of the table that are not sums over pixels."""
+        terms = cast("Iterable[Term]", self._terms)
+        return [term.name for term in terms if term.loss.region_loss and not is_import_path(term.name)]
 
     @property
     def pools(self) -> bool:

@@ -20,7 +20,7 @@ from losspool.segmentation.base import (
     section,
 )
 from losspool.segmentation.losses.class_weights import BALANCES
-from losspool.segmentation.losses.table import LOSSES, SCHEDULED
+from losspool.segmentation.losses.table import LOSSES
 from losspool.segmentation.losses.values import (
     Norm,
     Share,
@@ -137,7 +137,7 @@ class LossConfig:
 
     def logged(self, step: int) -> dict[str, Any]:
         """As :meth:`scheduled`, as far as a term uses it, in JSON's values: it has no ∞."""
-        used = {key for name in self.weighted for key in (SCHEDULED.get(name, ()) if name in LOSSES else ("p", "m"))}
+        used = {key for name in self.weighted for key in (LOSSES[name].scheduled if name in LOSSES else ("p", "m"))}
         found = {key: value for key, value in self.scheduled(step).items() if key in used}
         return {key: "inf" if value == math.inf else value for key, value in found.items()}
 

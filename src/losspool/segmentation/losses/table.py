@@ -45,6 +45,9 @@ class Loss:
 
     pooling: Callable[..., tuple[float, float | int]] | None = None
     """p and m of loss max-pooling. A loss with pooling has an α: pixels with a loss above it get the largest weight."""
+    scheduled: tuple[str, ...] = ()
+    """Which of ``p`` and ``m``, which may have schedules, the loss uses: metrics then have them. Those of another
+    package's loss have both."""
     class_weights: Callable[[ClassIndex], NDArray[np.float64]] | None = None
     """(C,): a factor for the losses of each class, computed from the pixel counts of the training data."""
     pixel_loss: Callable[..., Tensor] | None = None
@@ -142,21 +145,17 @@ def _likelihood(logits: Tensor, labels: Tensor) -> Tensor:
 
 LOSSES: dict[str, Loss] = {
     "cross_entropy": Loss(),
-    "lmp": Loss(pooling=lambda settings: (settings.norm, settings.share)),
+    "lmp": Loss(pooling=lambda settings: (settings.norm, settings.share), scheduled=("p", "m")),
     "inverse_frequency": Loss(class_weights=inverse_frequency),
     "median_frequency": Loss(class_weights=median_frequency),
-    "bootstrapping": Loss(pooling=lambda settings: (1.0, settings.share)),
+    "bootstrapping": Loss(pooling=lambda settings: (1.0, settings.share), scheduled=("m",)),
     "ohem": Loss(keep_hard=hard_pixels, options=OhemOptions),
     "focal": Loss(pixel_loss=focal_loss, smooths_weights=True, options=FocalOptions),
-    "random_pixels": Loss(keep_pixels=random_pixels),
+    "random_pixels": Loss(keep_pixels=random_pixels, scheduled=("m",)),
     "dice": Loss(region_loss=dice_loss),
     "lovasz": Loss(region_loss=lovasz_loss),
 }
 """Keys are values of ``loss.name``. A loss of another package is named by its import path instead."""
-
-SCHEDULED = {"lmp": ("p", "m"), "bootstrapping": ("m",), "random_pixels": ("m",)}
-"""Which of the settings p and m, which may have a schedule, the losses of the table use. A loss of another package may
-use both."""
 
 PLAIN_MEAN: tuple[float, float | int] = (math.inf, 1.0)
 

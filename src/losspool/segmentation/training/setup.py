@@ -62,6 +62,19 @@ class Setup:
     """None without validation data."""
     warn: WarnOnce
 
+    @property
+    def notices(self) -> list[str]:
+        """What the user should know before the first step, a sentence each."""
+        found = [] if self.model.report is None else [str(self.model.report)]
+        if self.config.model.batch_norm is None and (parts := self.model.frozen_as_initialised):
+            found.append(
+                "model.batch_norm is null, which with model.weights freezes BatchNorm: that of "
+                f"{', '.join(parts)} stays as initialised; set model.batch_norm=train to train it"
+            )
+        if self.config.loss.label_smoothing and (without := self.criterion.without_pixel_losses):
+            found.append(f"loss.label_smoothing acts on losses per pixel, so it has no effect on {', '.join(without)}")
+        return found
+
 
 def set_up(
     folder: RunFolder, config: Config, fabric: Fabric, hosts: ProcessGroup | None, lock: RunLock, resume: bool

@@ -42,13 +42,8 @@ class Trainer:
             self.optimizer, self.averaged, self.validation = setup.optimizer, setup.averaged, setup.validation
             self.state, self.window = restored(setup, stored)
             if self.main:  # write nothing before the user's mistakes are found
-                if self.model.report is not None:
-                    say(str(self.model.report))
-                if self.config.model.batch_norm is None and (parts := self.model.frozen_as_initialised):
-                    say(
-                        f"model.batch_norm is null, which with model.weights freezes BatchNorm: that of "
-                        f"{', '.join(parts)} stays as initialised; set model.batch_norm=train to train it"
-                    )
+                for notice in setup.notices:
+                    say(notice)
                 begin(self.folder, self.config, self._lock)
                 if resume:
                     self.metrics.cut(self.state.step, self.state.validated)
