@@ -24,7 +24,7 @@ _PACKAGES = ("kornia", "monai", "segmentation-models-pytorch")
 def describe() -> dict[str, str]:
     """One line of text per fact, in the order in which they are shown."""
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": commit(),
         "cpu": f"{cpu_model()}, {os.cpu_count()} cores",
         "threads": str(torch.get_num_threads()),

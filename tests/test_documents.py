@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from functools import partial
 from pathlib import Path
 
@@ -74,7 +75,6 @@ TYPE_EXCEPTIONS = {
 
 def snippet_settings(path: Path) -> str:
     """The comment that makes a file as strict as ``mypy --strict``: it undoes what the project's settings undo."""
-    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has none")
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
     assert settings["strict"]
     relaxed = [name for name, value in settings.items() if value is False]

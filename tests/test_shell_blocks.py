@@ -5,11 +5,11 @@ import functools
 import io
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tomllib
 import typer
 
 from losspool.cli.app import app

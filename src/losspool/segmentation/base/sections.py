@@ -9,12 +9,11 @@ from contextlib import suppress
 from dataclasses import field, fields, is_dataclass
 from functools import wraps
 from reprlib import Repr
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
 from annotated_types import GroupedMetadata
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic.dataclasses import dataclass
-from typing_extensions import dataclass_transform
 
 from losspool.segmentation.base.errors import UserError, did_you_mean
 from losspool.segmentation.base.plugins import is_import_path
