@@ -1,6 +1,8 @@
 """Sphinx settings. `make docs` builds the site; a warning is an error."""
 
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -29,13 +31,31 @@ autodoc_member_order = "bysource"
 
 
 def setup(app: Any) -> None:
+    copy_results()
     app.connect("source-read", name_files_outside)
     app.add_html_math_renderer("mathml", inline_renderers=(write_inline, None), block_renderers=(write_block, None))
 
 
+def copy_results() -> None:
+    """Sphinx takes pages from its own folder alone."""
+    docs = Path(__file__).parent
+    shutil.rmtree(docs / "results", ignore_errors=True)
+    for pattern in ("*.md", "*/*.md", "*/figures/*.png"):
+        for path in (docs.parent / "results").glob(pattern):
+            copy = docs / path.relative_to(docs.parent)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+
+
 def name_files_outside(app: Any, page: str, source: list[str]) -> None:
-    """Links to files of the repository that are not pages lead nowhere on the site: name the file instead."""
-    source[0] = re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?!docs/)([^)#]+)(?:#[^)]*)?\)", r"\1 (`\2`)", source[0])
+    """Links to files of the repository that are not pages lead nowhere on the site: name the file instead.
+
+    The pages of ``results`` are on the site as copies in this folder, where their neighbours have other paths.
+    """
+    up = "../" * page.count("/")
+    text = source[0].replace(f"]({up}../results/", f"]({up}results/").replace(f"]({up}docs/", f"]({up}")
+    outside = rf"\[([^\]]+)\]\({re.escape(up)}\.\./(?:\.\./)*([^)#]+)(?:#[^)]*)?\)"
+    source[0] = re.sub(outside, r"\1 (`\2`)", text)
 
 
 def write_inline(writer: Any, node: nodes.math) -> None:
