@@ -75,7 +75,7 @@ def demo(out: Annotated[Path, typer.Option(help="Output folder.")] = Path("demo"
     from losspool.lab.grids import Options
 
     say("training twice on generated streets, a minute and a half on two CPU cores:")
-    say("base with the plain loss, lmp with loss max-pooling")
+    say("base with the plain loss, lmp with loss max-pooling and its sampling")
     _run_grid("demo", [], out=out, options=Options(jobs=min(os.cpu_count() or 1, 2)), brief=True)
 
 

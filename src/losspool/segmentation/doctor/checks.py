@@ -101,7 +101,7 @@ def _folders() -> Iterator[tuple[str, str]]:
     weights = cached_weights()
     found = [backbone for backbone, path in weights.items() if path.is_file()]
     missing = ", ".join(backbone for backbone in weights if backbone not in found)
-    hint = f"; not there: {missing} (`losspool plan` downloads them, or takes --weights)" if missing else ""
+    hint = f"; missing: {missing} (`losspool plan` downloads them, or takes --weights)" if missing else ""
     yield "weights", f"{next(iter(weights.values())).parent}: {', '.join(found) or 'none found'}{hint}"
 
 
