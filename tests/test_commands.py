@@ -101,7 +101,7 @@ def test_the_doctor_reports_what_is_here_and_what_is_not(monkeypatch, capsys, tm
     assert code == 0
     assert found["torch"].startswith(f"{torch.__version__}, ")
     assert found["cache"] == f"{tmp_path / 'cache' / 'losspool'}: writable"
-    assert found["weights"].startswith(f"{weights.parent}: resnet18; not there: resnet101, ")
+    assert found["weights"].startswith(f"{weights.parent}: resnet18; missing: resnet101, ")
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # a folder cannot be made in a file
     assert "not writable" in ended(monkeypatch, capsys, "doctor")[1]
