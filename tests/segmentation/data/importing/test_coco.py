@@ -7,6 +7,7 @@ import pytest
 
 from losspool.segmentation.base import UserError
 from losspool.segmentation.data import open_dataset
+from losspool.segmentation.data.files.labels import read_classes
 from losspool.segmentation.data.importing.coco import CocoImage, find_coco, rasterised
 from raw_downloads import coco_layout, run_lengths, scene
 from small_data import save
@@ -161,6 +162,15 @@ def test_keypoints_and_captions_beside_instances_are_left_out(tmp_path, command)
     assert code == 2
     both = f"both {source / 'a_train.json'} and {source / 'person_keypoints_train2017.json'} list it; keep one of them"
     assert f"0.png: {both}" in error
+
+
+def test_groups_and_range_of_the_source_are_kept(tmp_path, command):
+    source = coco_layout(tmp_path / "raw")
+    (source / "classes.yaml").write_text("classes: [background, thing, bar]\ngroups: '\\d'\nintensity: [3, 900]\n")
+    assert command("data", "import", source, tmp_path / "data")[0] == 0
+    found = read_classes(tmp_path / "data/classes.yaml")
+    assert (found.groups.value, found.intensity) == (r"\d", (3, 900))
+    assert [info.name for info in found.infos] == ["background", "bar", "thing"]
 
 
 @pytest.mark.parametrize("option", ["--classes", "--images"])

@@ -23,6 +23,7 @@ from losspool.segmentation.data.importing.class_lists import (
     SourceClass,
     find_class_list,
     infer_classes,
+    read_class_list,
     tally,
     with_values,
 )
@@ -169,6 +170,9 @@ def _found(source: Path, options: ImportOptions) -> _Found:
         ]
         _check_names(items)
         classes = ClassList(tuple(SourceClass(name, value) for name, value in coco.classes), origin=names)
+        if (listed := source / "classes.yaml").is_file():  # what annotations do not say
+            own = read_class_list(listed)
+            classes = replace(classes, groups=own.groups, intensity=own.intensity)
         return _Found(f"COCO annotations: {names}", items, classes, shapeless=coco.shapeless)
     try:
         layout = find_layout(source, options.images, options.labels)
