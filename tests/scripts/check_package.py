@@ -49,7 +49,7 @@ def build(folder: Path) -> list[Path]:
     """The wheel is built from the sdist, as an installer without wheels would."""
     copy = folder.parent / "source"  # setuptools leaves files beside the source
     # What is no part of the source, and other tools may be writing at this moment, is not copied.
-    made = ("build", "_build", "dist", "*.egg-info", "__pycache__", ".*_cache", "demo", "lab-runs")
+    made = ("build", "_build", "results", "dist", "*.egg-info", "__pycache__", ".*_cache", "demo", "lab-runs")
     ignored = shutil.ignore_patterns(".git", ".venv*", *made)
     shutil.copytree(ROOT, copy, ignore=ignored)
     for command in (["build", "--no-isolation", "--outdir", folder, copy], ["twine", "check", "--strict"]):

@@ -157,10 +157,8 @@ def m_sweep() -> Table:
 
 def table2(dataset: str) -> Table:
     rows = {**OTHER_WORKS[dataset], **METHODS[dataset]}
-    number = 2 if dataset == "cityscapes" else 4
-    return _method_table(
-        f"paper-table2-{dataset}", f"The paper's Table {number}: methods on {dataset}, mIoU in %", rows
-    )
+    title = f"The paper's Table {2 if dataset == 'cityscapes' else 4}: methods on {dataset}, mIoU in %"
+    return _method_table(f"paper-table2-{dataset}", title, rows)
 
 
 def table3(dataset: str) -> Table:

@@ -340,6 +340,18 @@ def test_a_source_without_training_images_is_a_warning(tmp_path, command):
     assert "\nwarning: no image is for training\n" in output
 
 
+@pytest.mark.parametrize("options", [(), ("--tolerance", 30)])
+def test_labels_that_are_all_broken_are_faults(tmp_path, command, options):
+    """Images for testing without labels are left: no pixel has a class."""
+    source = mask_layout(tmp_path / "raw")
+    for mask in source.rglob("masks/*"):
+        mask.write_bytes(b"rubbish")
+    save(source / "test/images/1.jpg", noise(8, 8))
+    code, output, _ = command("data", "import", source, tmp_path / "data", *options)
+    assert code == 1
+    assert "warning: no image of train could be imported" in output
+
+
 @pytest.mark.parametrize(("count", "word"), [(3, "note"), (16, "warning")])
 def test_a_value_that_is_taken_for_void_is_said(tmp_path, command, count, word):
     """Labels of 0, 1 and 255, of which the last may well be a class."""

@@ -215,6 +215,8 @@ def _anchors(counts: Counter[Any], radius: float, together: bool = True) -> list
     inside such an object may have the same value as the next.
     """
     values = list(counts)
+    if not values:
+        return []  # no label could be read
     points = np.array(values, float).reshape(len(values), -1)
     pixels = np.array([counts[value] for value in values], float)
     least, kept = _NOISE * pixels.sum(), []

@@ -96,7 +96,7 @@ def _guessed_void(done: Imported) -> list[str]:
 
 
 def _void_share(done: Imported) -> float:
-    return sum(int(counts[IGNORE]) for counts in done.pixels.values()) / _pixels(done)
+    return sum(int(counts[IGNORE]) for counts in done.pixels.values()) / max(_pixels(done), 1)
 
 
 def _unknown_share(done: Imported) -> float:
