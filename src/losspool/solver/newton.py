@@ -60,11 +60,12 @@ def _newton(
     # Losses beyond the reference get the wrong power. They only count if θ ends up beyond it, too.
     powers = [(block / reference).clamp_(floor, 1.0).log_().mul_(q).exp_() for block in blocks]
     scratch = blocks[0].new_empty(2, *blocks[0].shape)
+    pairs = [(pair, pair[0], pair[1]) for pair in (scratch[:, :, : block.shape[1]] for block in blocks)]
     units = reference.squeeze(1).tolist()
     thetas, before = starts, None
     for _ in range(_ROUNDS):
         threshold = column(thetas, losses.dtype)
-        counts, totals = _count_and_sum(blocks, powers, threshold, scratch)
+        counts, totals = _count_and_sum(blocks, powers, threshold, pairs)
         rooms = [m - count for m, count in zip(pixels, counts, strict=True)]
         facts = zip(rooms, totals, units, thetas, strict=True)
         thetas = [
@@ -76,20 +77,23 @@ def _newton(
         before = counts
     else:
         return None
-    if any(theta > unit or total < WEAK for theta, unit, total in zip(thetas, units, totals, strict=True)):
+    # If u is the largest loss, no loss lies beyond the reference, and α may: then none is saturated.
+    beyond = any(theta > unit and unit < top for theta, unit, top in zip(thetas, units, tops, strict=True))
+    if beyond or min(totals) < WEAK:
         return None
     sums = sum_above(losses, threshold, tops)
     return [Saturated(*row) for row in zip(rooms, sums, units, totals, strict=True)]
 
 
 def _count_and_sum(
-    blocks: list[Tensor], powers: list[Tensor], threshold: Tensor, scratch: Tensor
+    blocks: list[Tensor], powers: list[Tensor], threshold: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]]
 ) -> tuple[list[float], list[float]]:
-    """Return #{ℓ > θ} of each pool, and the sum of the other losses' powers."""
+    """Return #{ℓ > θ} of each pool, and the sum of the other losses' powers.
+
+    ``pairs`` is memory of twice the shape of each block, and the two halves of it.
+    """
     parts = []
-    for block, raised in zip(blocks, powers, strict=True):
-        pair = scratch if block.shape == scratch.shape[1:] else scratch[:, :, : block.shape[1]]
-        above, rest = pair.unbind()
+    for block, raised, (pair, above, rest) in zip(blocks, powers, pairs, strict=True):
         torch.gt(block, threshold, out=above)  # as floats: several times faster than a boolean mask
         torch.addcmul(raised, raised, above, value=-1.0, out=rest)
         parts.append(pair.sum(2).tolist())

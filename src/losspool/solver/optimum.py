@@ -35,7 +35,7 @@ from losspool.solver.powers import (
     smallest,
     weight_exponent,
 )
-from losspool.solver.survey import Survey, column_blocks, sum_above, take_survey
+from losspool.solver.survey import Survey, column, column_blocks, sum_above, take_survey
 from losspool.solver.threads import spread
 
 # Sorting takes the fewest operations, and Newton's search the least time per loss: smaller pools than this are sorted.
@@ -71,7 +71,8 @@ def solve(losses: Tensor, *, p: float, m: float, share: bool, exchange: Exchange
         losses = losses.new_full((losses.shape[0], 1), -1.0)  # a void pixel makes no difference
     if exchange is None and host.host_may_look(losses):
         step = max(_GROUP // losses.shape[1], 1)
-        groups = spread(lambda: partial(_solve_on_cpu, p=p, m=m, share=share), losses.split(step), losses.numel())
+        parts = [losses] if len(losses) <= step else losses.split(step)
+        groups = spread(lambda: partial(_solve_on_cpu, p=p, m=m, share=share), parts, losses.numel())
     elif exchange is None:
         groups = [_finish(sorting.search(losses, p=p, m=m, share=share), p, losses.dtype)]
     else:
@@ -116,8 +117,8 @@ def _solve_on_cpu(losses: Tensor, p: float, m: float, share: bool) -> Solution:
 def _search(losses: Tensor, surveys: list[Survey], pixels: list[float], q: float) -> list[Saturated[float]]:
     """Find the saturated losses of each pool, which must have at least m positive ones. ``pixels`` is m."""
     if losses.shape[1] <= _SMALL_POOL and (q <= sorting.LARGEST_Q or q == INFINITE_Q):
-        m = losses.new_tensor(pixels, dtype=torch.float64).unsqueeze(1)
-        found = sorting.saturated_losses(losses.sort(1).values, 0, m, q)
+        m, top = (column(each, torch.float64) for each in (pixels, [survey.top for survey in surveys]))
+        found = sorting.saturated_losses(losses.sort(1).values, 0, m, q, top)
         return [Saturated(*row) for row in torch.cat(found, 1).tolist()]
     return newton.search(losses, surveys, pixels, q)
 
@@ -125,7 +126,7 @@ def _search(losses: Tensor, surveys: list[Survey], pixels: list[float], q: float
 def _finish(searched: Searched, p: float, dtype: torch.dtype) -> Solution:
     """Return the optimum of each pool, in a fixed number of tensor operations."""
     (room, above, largest, total), count, pixels, top, uniform, broken = searched
-    unsolvable = (largest <= 0) | uniform
+    unsolvable = largest <= 0  # uniform pools among them
     tau = _tau(count, pixels, p).masked_fill_(count <= 0, 0.0)
     saturated = Saturated(room.masked_fill(unsolvable, 1.0), above, largest, total.masked_fill(unsolvable, 1.0))
     tiny = smallest(dtype)
@@ -137,7 +138,7 @@ def _finish(searched: Searched, p: float, dtype: torch.dtype) -> Solution:
         alpha=alpha.masked_fill(broken, math.nan),
         tau=tau,
         valid=count,
-        divisor=divisor.masked_fill(unsolvable, 1.0),
+        divisor=divisor,  # where it is 0, the shift decides
         shift=shift.masked_fill(unsolvable, math.inf),
         floor=floor,
         least=floor.masked_fill(uniform | broken, 0.0),
@@ -175,7 +176,7 @@ def _optimum(
     # order of τ, so do not divide there: for these q the rounding of log ℓ is harmless.
     shift, divisor = log(ratio) / -p, largest
     if exponent <= 1 / 3:
-        shift, divisor = shift - exponent * log(largest), largest / largest
+        shift, divisor = shift - exponent * log(largest), largest**0
     # Underflowing weights become an exact zero; computing their logarithms would be slow.
     negligible = math.exp(lowest_exponent(dtype) / exponent) if exponent > 0 else 0.0
     floor = largest * (growth * negligible)  # α itself may be too large for a float32
@@ -189,7 +190,7 @@ def weights(losses: Tensor, solution: Solution, p: float) -> Tensor:
     divisor, shift, floor, least, scale = fields.unsqueeze(2)  # (R, 1) each
     result = torch.empty_like(losses)
     look = host.host_may_look(losses)
-    finite = look and not bool(scale.isnan().any())
+    finite = look and math.isfinite(float(scale.sum()))
 
     def weigh(part: tuple[Tensor, Tensor]) -> None:
         block, factor = part

@@ -61,7 +61,7 @@ def capped_powers(losses: Tensor, reference: Tensor, q: float, dtype: torch.dtyp
     """Return (ℓ/u)^q in ``dtype``, at most 2^60, for ``losses`` ℓ ≥ 0. u is ``reference``, (R, 1)."""
     reference = reference.clamp(min=smallest(reference.dtype))
     if dtype == torch.float64:
-        ratio = losses.to(dtype) / reference
+        ratio = losses / reference.to(dtype)
         return ratio.log2_().mul_(q).clamp_(max=LARGEST_LOG).exp2_()
     # The logarithm of ℓ/u is the difference of the exponents, an integer, plus a rest from the significands. Both are
     # multiplied by q separately, which keeps digits that one float32 would lose.
@@ -103,20 +103,20 @@ def running_sums(values: Tensor) -> Tensor:
         values = torch.nn.functional.pad(values, (0, -size % chunk))
     with host.full_precision(values):
         sums = values.unflatten(-1, (-1, chunk)) @ upper
-        totals = sums[..., -1]
-        before = totals @ upper.triu(1)[: totals.shape[-1], : totals.shape[-1]]
-    return (sums + before.unsqueeze(-1)).flatten(-2)[..., :size]
+        before = sums[..., :-1, -1]  # of each chunk but the last
+        sums[..., 1:, :] += (before @ upper[: before.shape[-1], : before.shape[-1]]).unsqueeze(-1)
+    return sums.flatten(-2)[..., :size]
 
 
 def pixel_numbers(m: float, share: bool, count: Tensor, dtype: torch.dtype) -> tuple[Tensor | int, Tensor]:
     """Return m as a number of pixels, at least 1 and at most ``count``: an integer part, and the rest in ``dtype``.
 
-    In float64 the rest is all of it. A float32 would round the room that counts leave.
+    A pool without pixels may have m = 1. In float64 the rest is all of m. A float32 would round the room that counts
+    leave.
     """
     if dtype == torch.float64:
         wide = count.to(dtype)
-        pixels = (wide * m).clamp_(min=1.0) if share else torch.full_like(wide, max(m, 1.0))
-        return 0, pixels.minimum(wide)
+        return 0, (wide * m).clamp_(min=1.0) if share else torch.full_like(wide, max(m, 1.0)).minimum(wide)
     scaled = count * round(m * 2.0**32) if share else torch.full_like(count, round(min(m, 2.0**30) * 2.0**32))
     scaled = scaled.clamp_(min=1 << 32).minimum(count << 32)
     return scaled >> 32, (scaled & 0xFFFFFFFF).to(dtype) * 2.0**-32

@@ -32,21 +32,27 @@ def search(losses: Tensor, *, p: float, m: float, share: bool) -> Searched:
     wide, size = host.wide_dtype(losses), losses.shape[1]
     ascending = losses.sort(1).values  # (R, N)
     top = ascending[:, -1:].to(wide)  # NaN if one is
-    count = size - (losses < 0).sum(1, keepdim=True)
+    exact = torch.float64 if wide == torch.float64 else torch.int64  # integers, in either
+    count = size - (losses < 0).sum(1, keepdim=True, dtype=exact)
     whole, fraction = pixel_numbers(m, share, count, wide)
     pixels = whole + fraction if isinstance(whole, Tensor) else fraction
     broken = ~(top < torch.inf)
     uniform = torch.full_like(broken, True) if is_uniform(p) else pixels >= count
     # With more room than there are pixels, all positive losses are saturated. Twice as much, because of rounding.
-    saturated = saturated_losses(ascending, whole, fraction.masked_fill(uniform, 2.0 * size), conjugate_exponent(p))
+    fraction = fraction.masked_fill(uniform, 2.0 * size)
+    unit = top.clamp(min=smallest(losses.dtype))
+    saturated = saturated_losses(ascending, whole, fraction, conjugate_exponent(p), unit)
     facts = (count.to(wide), pixels, top, uniform, broken)
     return Searched(Saturated(*(field.squeeze(1) for field in saturated)), *(fact.squeeze(1) for fact in facts))
 
 
-def saturated_losses(ascending: Tensor, whole: Tensor | int, fraction: Tensor, q: float) -> Saturated[Tensor]:
+def saturated_losses(
+    ascending: Tensor, whole: Tensor | int, fraction: Tensor, q: float, unit: Tensor
+) -> Saturated[Tensor]:
     """Find the saturated losses of sorted pools (R, N); all results, and m = whole + fraction, have shape (R, 1).
 
-    With fewer than m positive losses all of them are saturated, and u is 0.
+    ``unit`` is the largest loss, or a positive number if that is 0. With fewer than m positive losses all of them are
+    saturated, and u is 0.
     """
     size, wide = ascending.shape[1], fraction.dtype
     ascending = ascending.clamp(min=0.0)  # void pixels fill no room
@@ -55,12 +61,12 @@ def saturated_losses(ascending: Tensor, whole: Tensor | int, fraction: Tensor, q
     first = (room <= 0).sum(1, keepdim=True).clamp_(max=size - 1)
     powers = capped_powers(ascending, ascending.gather(1, first), q, wide)
     # u is the largest loss with η ≤ 0: up to it, losses fill the room that the larger ones leave. If one does, all
-    # smaller ones do. Losses that fill it exactly must not fail by a rounding error.
-    filled = (running_sums(powers) >= room * powers * (1.0 - 32 * torch.finfo(wide).eps)).sum(1, keepdim=True)
+    # smaller ones do, or equal ones in their place. Losses that fill it exactly must not fail by a rounding error.
+    below = torch.addcmul(running_sums(powers), room, powers, value=32 * torch.finfo(wide).eps - 1.0) >= 0
+    filled = below.sum(1, keepdim=True)
     last = (filled - 1).clamp_(min=0)
-    below = rank < filled + (1 - size)
     # A running sum would round more often than this one.
     total = (powers * below).sum(1, keepdim=True) / powers.gather(1, last)
-    above = ascending / ascending[:, -1:].clamp(min=smallest(ascending.dtype)) * ~below
+    above = (ascending / unit).masked_fill_(below, 0.0)
     largest = ascending.gather(1, last).to(wide).masked_fill_(filled <= 0, 0.0)
-    return Saturated(room.gather(1, last), above.sum(1, keepdim=True, dtype=wide), largest, total)
+    return Saturated(room.gather(1, last), above.sum(1, keepdim=True), largest, total)
