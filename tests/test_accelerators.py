@@ -37,13 +37,12 @@ def losses(logits, coarse, labels):
     }
 
 
-# Upsampling there and back takes about 40 of its launches, twice what was hoped for.
-@pytest.mark.parametrize(("name", "most"), [("cross_entropy", 150), ("upsampled", 170), ("max_pool", 150)])
-def test_launches(name, most):
+@pytest.mark.parametrize("name", ["cross_entropy", "upsampled", "max_pool"])
+def test_launches(name):
     loss, tensor = losses(*inputs())[name]
     with Ledger() as counted:
         torch.autograd.grad(loss(), tensor)
-    assert 50 < len(counted.names) <= most
+    assert 50 < len(counted.names) <= 150
 
 
 def test_an_unsigned_label_is_not_void_because_it_wraps_around():

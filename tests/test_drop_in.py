@@ -83,6 +83,18 @@ def test_the_smallest_integer_is_not_void_either():
     assert torch.equal(cross_entropy(LOGITS, target, ignore_index=-(2**63)), expected)
 
 
+@pytest.mark.parametrize("void", [2**24, -(2**24), 2**53, -(2**63)])
+def test_only_the_very_label_is_void(void):
+    """Its neighbour would be the same number as a float."""
+    target = LABELS.clone()
+    target[1, 2, 3] = void + 1
+    with pytest.raises(ValueError, match=f"label {void + 1}, but there are 3 classes"):
+        cross_entropy(LOGITS, target, ignore_index=void)
+    target[1, 2, 3] = void
+    expected = cross_entropy(LOGITS, target.clamp(-100, 3), ignore_index=-100 if void < 0 else 3)
+    assert torch.equal(cross_entropy(LOGITS, target, ignore_index=void), expected)
+
+
 @pytest.mark.parametrize("options", [{}, {"weight": [0.5, 2.0, 0.0], "label_smoothing": 0.2}, {"p": 1.0, "m": 7}])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_class_probabilities_pool_the_losses_of_torch(options, dtype):

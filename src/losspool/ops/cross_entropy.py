@@ -122,7 +122,8 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
     ) -> Result:
         source = _source(logits, enlargement)
         ctx.exponentials = source.new_exponentials() if ctx.needs_input_grad[0] else None
-        read = _read_losses(source, _labels(target, class_weight, pixel), predict, ctx.exponentials)
+        labels = _labels(target, class_weight, pixel, source.look)
+        read = _read_losses(source, labels, predict, ctx.exponentials)
         pooled = pool(read.losses if setting.per_image else read.losses.view(1, -1), setting)
         loss, factor = combine(pooled, setting)
         ctx.save_for_backward(logits, target, pooled.weights, factor, class_weight, read.sums)
@@ -135,7 +136,8 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
         if grad is None:
             return (None,) * 7
         logits, target, weights, factor, class_weight, sums = ctx.saved_tensors
-        source, labels = _source(logits, ctx.enlargement), _labels(target, class_weight, ctx.pixel)
+        source = _source(logits, ctx.enlargement)
+        labels = _labels(target, class_weight, ctx.pixel, source.look)
         scale = (grad * factor).to(weights.dtype).unsqueeze(1)  # (R, 1)
         weights = weights.view(labels.shape)
         # They become the gradient. A second backward pass, with retain_graph=True, computes them again.
@@ -151,7 +153,7 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
                     spot = place[:2]
                     factors = weights[spot] * (scale if scale.shape[0] == 1 else scale[place.images])
                     if exponentials is None:
-                        block, memory = source.read(place, buffer, part)
+                        block, memory = source.read(place, buffer, part, for_softmax=True)
                         gradient = torch.sub(block, block.amax(1, keepdim=True), out=memory).exp_()
                     else:
                         gradient = exponentials[place.images, :, place.pixels]
@@ -163,7 +165,7 @@ class _BlockwiseCrossEntropy(torch.autograd.Function):
             return run
 
         jobs = source.jobs()
-        parts = spread(start, jobs, source.size if host.host_may_look(logits) else 0)
+        parts = spread(start, jobs, source.size if source.look else 0)
         return source.collect(jobs, parts, result), None, None, None, None, None, None
 
 
@@ -240,13 +242,12 @@ def _read_losses(
     sums = torch.empty_like(losses) if source.keeps_sums else None
     kept = None if exponentials is None else Part(exponentials)
     prediction = torch.empty_like(losses, dtype=torch.int64) if predict else None
-    look = host.host_may_look(losses)
 
     def start() -> Callable[[list[Place]], bool]:
         buffer = source.buffer()
 
         def run(job: list[Place]) -> bool:
-            clean = look
+            clean = source.look
             for place in job:
                 spot = place[:2]
                 block, memory = source.read(place, buffer, kept)
@@ -262,12 +263,12 @@ def _read_losses(
 
         return run
 
-    clean = spread(start, source.jobs(), source.size if look else 0)
-    return Read(losses, sums, prediction, all(clean) and look)
+    clean = spread(start, source.jobs(), source.size if source.look else 0)
+    return Read(losses, sums, prediction, all(clean) and source.look)
 
 
-def _labels(target: Tensor, class_weight: Tensor | None, pixel: PixelLoss) -> HardLabels | SoftLabels:
-    return (HardLabels if target.ndim == 2 else SoftLabels)(target, class_weight, pixel)
+def _labels(target: Tensor, class_weight: Tensor | None, pixel: PixelLoss, look: bool) -> HardLabels | SoftLabels:
+    return (HardLabels if target.ndim == 2 else SoftLabels)(target, class_weight, pixel, look)
 
 
 def _source(logits: Tensor, enlargement: Enlargement | None) -> FullLogits | CoarseLogits:

@@ -65,10 +65,10 @@ class FullLogits:
     """Whether to keep each pixel's Σ exp(logit - peak) for the backward pass."""
 
     def __init__(self, logits: Tensor) -> None:
-        self._logits = logits
+        self._logits, self.look = logits, host.host_may_look(logits)
         self.size = logits.numel()
         images, classes, size = logits.shape
-        budget = _block_budget(logits)
+        budget = _CPU_BLOCK if self.look else _ACCELERATOR_BLOCK
         self._pixel_step = min(max(budget // classes, 1), max(size, 1))
         self._image_step = min(max(budget // (classes * max(size, 1)), 1), max(images, 1))
         self._classes_last = logits.stride(1) < logits.stride(2)
@@ -85,7 +85,9 @@ class FullLogits:
     def buffer(self) -> Buffer:
         return Buffer(self._logits, self._image_step * self._logits.shape[1] * self._pixel_step)
 
-    def read(self, place: Place, buffer: Buffer, part: Part | None = None) -> tuple[Tensor, Tensor]:
+    def read(
+        self, place: Place, buffer: Buffer, part: Part | None = None, *, for_softmax: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Return a block, and memory of its shape to compute in: that of the gradient ``part``, if possible."""
         block = self._logits[place.images, :, place.pixels]
         if block.dtype == buffer.dtype and part is not None:
@@ -134,7 +136,7 @@ class CoarseLogits:
         align_corners: bool,
         cells: tuple[float, float] | None = None,
     ) -> None:
-        self._logits = logits
+        self._logits, self.look = logits, host.host_may_look(logits)
         self._size = (height, width)
         self.size = logits.shape[0] * logits.shape[1] * height * width
         self._align = align_corners
@@ -142,13 +144,24 @@ class CoarseLogits:
         # Pixels per cell, as torch defines its scale. None lets torch divide, as F.interpolate does.
         self._scales = (None, None) if cells is None else (height / cells[0], width / cells[1])
         self._dtype = working_dtype(logits)
-        budget = _block_budget(logits)
+        budget = _CPU_BLOCK if self.look else _ACCELERATOR_BLOCK
         self._row_step = min(max(budget // (logits.shape[1] * width), 1), height)
         self._image_step = min(max(budget // (logits.shape[1] * height * width), 1), max(logits.shape[0], 1))
 
     @cached_property
     def _rows(self) -> Tensor:
-        return self._matrix(self._logits.shape[2], self._size[0], self._scales[0])
+        return self._matrix(0, self._dtype)
+
+    @cached_property
+    def _exact_matrices(self) -> tuple[Tensor, Tensor]:
+        """The weights of rows and columns, in float64 where the device has it."""
+        exact = host.wide_dtype(self._logits)
+        return self._matrix(0, exact), self._matrix(1, exact)
+
+    @cached_property
+    def _one_job(self) -> bool:
+        """Whether one job has all strips. Then it writes to the gradient itself."""
+        return len(self.jobs()) == 1
 
     def jobs(self) -> list[list[Place]]:
         """Strips by job. The jobs of an image share coarse rows, so each has a gradient of its own."""
@@ -168,14 +181,20 @@ class CoarseLogits:
     def buffer(self) -> Buffer:
         return Buffer(self._logits, self._image_step * self._logits.shape[1] * self._row_step * self._size[1])
 
-    def read(self, place: Place, buffer: Buffer, part: Part | None = None) -> tuple[Tensor, Tensor]:
-        """Return a strip, twice: there is nothing to keep in its memory."""
+    def read(
+        self, place: Place, buffer: Buffer, part: Part | None = None, *, for_softmax: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return a strip, twice: there is nothing to keep in its memory.
+
+        A class that is ruled out is -inf. ``for_softmax``, very low is enough: its exponential is 0 all the same.
+        """
         begin, end = place.rows
         low, high = self._coarse_rows(begin, end)
         coarse = self._logits[place.images, :, low:high].to(self._dtype)
-        if end - begin == self._size[0] and not host.host_may_look(coarse):  # one launch instead of many
+        if end - begin == self._size[0] and not self.look:  # one launch instead of many
             whole = torch.ops.aten.upsample_bilinear2d(without_infinity(coarse), self._size, self._align, *self._scales)
-            whole.masked_fill_(ruled_out(whole), -math.inf)
+            if not for_softmax:
+                whole.masked_fill_(ruled_out(whole), -math.inf)
             return whole.flatten(2), whole.flatten(2)
         wide = torch.ops.aten.upsample_bilinear2d(
             without_infinity(coarse), (high - low, self._size[1]), self._align, None, self._scales[1]
@@ -183,12 +202,12 @@ class CoarseLogits:
         rows = self._rows[low:high, begin:end]
         out = buffer.view(torch.Size((*wide.shape[:2], (end - begin) * wide.shape[3])))
         strip = out.unflatten(2, (end - begin, wide.shape[3]))
-        if host.host_may_look(wide) and bool(wide.sum().isfinite()):
+        if self.look and bool(wide.sum().isfinite()):
             with host.full_precision(wide):
                 torch.matmul(rows.T, wide, out=strip)
         else:
             _blend(rows, wide, strip)
-        if not host.host_may_look(coarse) or bool((coarse == -math.inf).any()):
+        if not for_softmax and (not self.look or bool((coarse == -math.inf).any())):
             strip.masked_fill_(ruled_out(strip), -math.inf)
         return out, out
 
@@ -200,6 +219,8 @@ class CoarseLogits:
 
     def new_part(self, job: list[Place], gradient: Tensor) -> Part:
         """Return the memory for the gradient of the coarse rows under a job."""
+        if self._one_job:
+            return Part(gradient)
         low, high = self._coarse_rows(job[0].rows[0], job[-1].rows[1])
         shape = gradient[job[0].images].shape
         return Part(gradient.new_zeros(*shape[:2], high - low, shape[3]), low)
@@ -208,8 +229,8 @@ class CoarseLogits:
         begin, end = place.rows
         low, high = self._coarse_rows(begin, end)
         strip = block.unflatten(2, (end - begin, self._size[1]))
-        rows = self._rows[low:high, begin:end]
-        if host.host_may_look(strip):
+        if self.look:
+            rows = self._rows[low:high, begin:end]
             with host.full_precision(strip):
                 wide = torch.matmul(rows, strip)  # (b, C, coarse rows, W)
             shape = [*wide.shape[:3], self._logits.shape[3]]
@@ -217,24 +238,24 @@ class CoarseLogits:
                 wide, wide.shape[2:], shape, self._align, None, self._scales[1]
             )
         else:  # torch's kernel adds up in any order on GPUs, and float32 products may be TF32
-            columns = self._matrix(self._logits.shape[3], self._size[1], self._scales[1])
-            exact = torch.float64 if host.has_float64(strip) else strip.dtype
+            rows, columns = self._exact_matrices
             with host.full_precision(strip):
-                narrow = torch.matmul(torch.matmul(rows.to(exact), strip.to(exact)), columns.T.to(exact))
+                narrow = torch.matmul(torch.matmul(rows[low:high, begin:end], strip.to(rows.dtype)), columns.T)
         part.gradient[:, :, low - part.first : high - part.first].add_(narrow)
 
     def collect(self, jobs: list[list[Place]], parts: list[Part], gradient: Tensor) -> Tensor:
         """Add up the jobs' parts, always in the same order, and return the gradient in the dtype of the logits."""
-        for job, part in zip(jobs, parts, strict=True):
+        for job, part in zip(jobs, parts, strict=True) if not self._one_job else ():
             rows = slice(part.first, part.first + part.gradient.shape[2])
             gradient[job[0].images, :, rows].add_(part.gradient)
         return gradient.to(self._logits.dtype)
 
-    def _matrix(self, coarse: int, fine: int, scale: float | None) -> Tensor:
-        """Return (coarse, fine) weights: each fine row or column interpolates two coarse ones."""
-        identity = torch.eye(coarse, dtype=working_dtype(self._logits), device=self._logits.device)
+    def _matrix(self, axis: int, dtype: torch.dtype) -> Tensor:
+        """Return (coarse, fine) weights: each fine row (axis 0) or column (1) interpolates two coarse ones."""
+        coarse, fine = self._logits.shape[2 + axis], self._size[axis]
+        identity = torch.eye(coarse, dtype=dtype, device=self._logits.device)
         return torch.ops.aten.upsample_bilinear2d(
-            identity.view(1, coarse, coarse, 1), (fine, 1), self._align, scale, None
+            identity.view(1, coarse, coarse, 1), (fine, 1), self._align, self._scales[axis], None
         ).view(coarse, fine)
 
     def _coarse_rows(self, begin: int, end: int) -> tuple[int, int]:
@@ -282,7 +303,7 @@ def ruled_out(enlarged: Tensor) -> Tensor:
     interpolation weights decide.
     """
     low = enlarged < torch.finfo(enlarged.dtype).min * 2.0**-40
-    return low & ~low.all(1, keepdim=True)
+    return low ^ low.all(1, keepdim=True)
 
 
 def _blend(rows: Tensor, wide: Tensor, out: Tensor) -> None:
@@ -297,7 +318,3 @@ def _blend(rows: Tensor, wide: Tensor, out: Tensor) -> None:
 
 def working_dtype(logits: Tensor) -> torch.dtype:
     return torch.float64 if logits.dtype == torch.float64 else torch.float32
-
-
-def _block_budget(logits: Tensor) -> int:
-    return _CPU_BLOCK if host.host_may_look(logits) else _ACCELERATOR_BLOCK
