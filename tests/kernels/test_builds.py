@@ -22,7 +22,7 @@ KERNELS = {
 }
 
 
-TARGETS = {"installed": ["sm_80", "gfx942"], "newer": ["sm_90", "gfx942"]}
+TARGETS = {"installed": ["sm_80", "sm_90", "gfx942"], "newer": ["sm_90"]}
 """By Triton. tests/scripts/kernel_builds.py builds for all of them with either."""
 
 
