@@ -24,10 +24,10 @@ def solved(rows, p, m, share=False):
     return table, operators.pixel_weights(rows, None, table, p)
 
 
-def assert_exact(names, rows, p, m):
-    table, weights = solved(rows, p, m)
+def assert_exact(names, rows, p, m, share=False):
+    table, weights = solved(rows, p, m, share)
     for name, losses, row, found in zip(names, rows, table, weights, strict=True):
-        truth = reference.pool(losses, p=p, m=m)
+        truth = reference.pool(losses, p=p, m=m * len(losses) if share else m)
         value, width = float(row[pooling.VALUE.value].float()), float(row[pooling.WIDTH.value])
         allowed = max(tolerances.VALUE * truth.value, tolerances.one_ulp(truth.value))
         assert abs(value - truth.value) <= allowed, (name, p, m, value, truth.value)

@@ -87,6 +87,17 @@ def test_float64_solutions_are_certified(n, path):
                 assert max(found) <= tolerances.CERTIFICATE, (name, p, m)
 
 
+@pytest.mark.parametrize(("n", "share"), problems.CRUMBS)
+def test_m_as_a_share_of_the_pixels(n, share, path):
+    """The room that is left at some loss may be a rounding error."""
+    rows = torch.stack([problems.losses(n)[name] for name in ("uniform", "exponential", "log-normal 3", "ties")])
+    for p in (1.0, 1.001, 1.3):
+        solution = solver.solve(rows, p=p, m=share, share=True)
+        found = zip(rows, solution.value.tolist(), solver.weights(rows, solution, p), strict=True)
+        for losses, value, weights in found:
+            assert_row(losses, value, weights, p, reference.pool(losses, p=p, m=share * n), (n, share, p))
+
+
 def precise(losses, p, m):
     """Algorithm 1 with 60 digits, its plain running sum and all."""
     with mpmath.workdps(60):

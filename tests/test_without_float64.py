@@ -19,6 +19,7 @@ from losspool import (
     cross_entropy,
     max_pool,
     pooling_weights,
+    reference,
     upsampled_cross_entropy,
 )
 from losspool.integrations.recording import Recorder
@@ -149,6 +150,15 @@ def test_the_plain_mean_of_many_equal_losses(without):
     """Their running sum, in float32, comes close to the room."""
     losses = torch.full((1, 600_000), 0.7)
     assert max_pool(losses, p=torch.inf, m="1px").item() == pytest.approx(losses.double().mean().item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("n", "share"), [*problems.CRUMBS, (302_501, 0.25)])
+def test_m_as_a_share_of_the_pixels(n, share, without):
+    """Sums of the powers of many losses round more than the room that is left at one of them."""
+    losses = problems.losses(n)["exponential"]
+    for p in (1.0, 1.001, 1.3):
+        expected = reference.pool(losses, p=p, m=share * n).value
+        assert max_pool(losses[None], p=p, m=share).item() == pytest.approx(expected, rel=1e-6), p
 
 
 def test_a_pool_of_several_processes_is_refused(without, monkeypatch):

@@ -42,6 +42,14 @@ def test_about_as_many_positive_losses_as_m(positives):
         assert_exact([f"{positives} positives"], losses[None], p, 5.0)
 
 
+@pytest.mark.parametrize(("n", "share"), problems.CRUMBS[::2])
+def test_m_as_a_share_of_the_pixels(n, share):
+    """The room that is left at some loss may be a rounding error."""
+    rows = torch.stack([problems.losses(n)[name] for name in ("uniform", "log-normal 3")])
+    for p in (1.0, 1.001):
+        assert_exact(["uniform", "log-normal 3"], rows, p, share, share=True)
+
+
 @pytest.fixture
 def many_programs(monkeypatch):
     """Pools of several programs, chunks and tiles, and more pools than are solved at once."""

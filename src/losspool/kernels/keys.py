@@ -25,6 +25,8 @@ TOP: tl.constexpr = tl.constexpr(0x7F7FFFFF + (25 << 23))
 INFINITE: tl.constexpr = tl.constexpr(0x7F7FFFFF + (25 << 23) + 1)
 NOT_A_NUMBER: tl.constexpr = tl.constexpr(0x7F7FFFFF + (25 << 23) + 2)
 
+CUT: tl.constexpr = tl.constexpr(2.0**59)  # from here on a power counts as cut off at 2⁶⁰, which exp2 may round down
+
 # Negative losses are marks, which the solver's first pass finds.
 VOID_LOSS: tl.constexpr = tl.constexpr(-1.0)
 BAD_VALUE: tl.constexpr = tl.constexpr(-2.0)  # a label that is not a class, or a loss that was negative

@@ -8,7 +8,7 @@ the number of losses above hi. docs/kernels.md derives the bounds.
 import triton
 import triton.language as tl
 
-from losspool.kernels.keys import EVERYTHING, power
+from losspool.kernels.keys import CUT, EVERYTHING, power
 
 BITS: tl.constexpr = tl.constexpr(10)
 BINS: tl.constexpr = tl.constexpr(1 << 10)
@@ -80,7 +80,8 @@ def narrow(
     above = over + tl.sum(count, 0) - tl.cumsum(count, 0)
     whole = tl.floor(m)
     room = (whole.to(tl.int64) - above).to(tl.float32) + (m - whole).to(tl.float32)
-    # Powers are relative to the lowest edge that has room. Far above it they reach their cap, where η is positive.
+    # Powers are relative to the lowest edge that has room. Far above it they are cut off, and η is positive there: the
+    # room of that edge may drown in a sum of powers that are cut.
     first = tl.min(tl.where(room > 0, d, BINS - 1), 0)
     anchor = tl.minimum(lo + ((first.to(tl.int64) + 1) << shift), hi)
     edge_power = power(edges, anchor, q, q_low)
@@ -89,8 +90,9 @@ def narrow(
     start = below * power(lo, anchor, q, q_low)
     most = start + tl.cumsum(count.to(tl.float32) * edge_power, 0)
     least = start + tl.cumsum(count.to(tl.float32) * lower_power, 0)
-    positive = (room > 0) & (room * edge_power > most)
-    not_positive = (room <= 0) | (room * edge_power <= least)
+    cut = edge_power >= CUT
+    positive = (room > 0) & (cut | (room * edge_power > most))
+    not_positive = (room <= 0) | (~cut & (room * edge_power <= least))
     new_hi = tl.min(tl.where(positive, edges, hi), 0)
     new_lo = tl.max(tl.where(not_positive & (edges < new_hi), edges, lo), 0)
     new_over = over + tl.sum(tl.where(edges > new_hi, count, 0), 0)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from losspool.solver.powers import (
+    CUT,
     LARGEST_LOG,
     Saturated,
     Searched,
@@ -132,9 +133,9 @@ def search(losses: Tensor, *, p: float, m: float, share: bool, exchange: Exchang
         both = torch.stack([ends, (ends - ((1 << shift) - 1)).maximum(lo)])  # (2, R, 1 + bins)
         powers = source.powers(both, reference)
         most, least = running_sums(powers * masses)  # bounds on Σ_{ℓ ≤ end} (ℓ/reference)^q
-        score = room * powers[0]
-        low = (score <= least).sum(1, keepdim=True) - 1  # η ≤ 0 at the ends up to this one
-        high = (bins + 1 - (score > most).sum(1, keepdim=True)).clamp_(1, bins)  # η > 0 from this end on
+        score, cut = room * powers[0], powers[0] >= CUT
+        low = ((score <= least) & ~cut).sum(1, keepdim=True) - 1  # η ≤ 0 at the ends up to this one
+        high = (bins + 1 - ((score > most) | cut).sum(1, keepdim=True)).clamp_(1, bins)  # η > 0 from this end on
         low = torch.where(solvable, low.clamp_(min=0).minimum(high - 1), 0)
         if index + 1 < passes:
             width = torch.where(solvable, (high - low) << shift, 1)

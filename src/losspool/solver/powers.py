@@ -17,8 +17,10 @@ Number = TypeVar("Number", float, Tensor)
 INFINITE_Q = 1e30
 
 
-# Powers are capped at 2^60: where one is that large, η is positive whatever its exact value.
+# Powers are cut off at 2^60. Where one is cut, η is positive (docs/derivation.md, "Sorting").
 LARGEST_LOG = 60.0
+# From here on a power counts as cut: exp2 may round 2^60 down.
+CUT = 2.0**59
 # A sum of powers below this is not precise in float32.
 WEAK = 2.0**-30
 

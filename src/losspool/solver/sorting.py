@@ -2,8 +2,7 @@
 
 A running sum over the sorted losses gives the sign of η at each of them, as in Algorithm 1 of the paper.
 Powers are relative to A, the smallest loss at which the larger ones leave room: (ℓ/A)^q. No power that matters
-then under- or overflows, and a power that exceeds 2^60 may be cut off: there η is positive (docs/derivation.md,
-"Sorting"). The number of operations is fixed, and no value is read by the host.
+then under- or overflows. Powers are cut off at 2^60: there η is positive (docs/derivation.md, "Sorting"). The number of operations is fixed, and no value is read by the host.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from losspool.solver import host
 from losspool.solver.powers import (
+    CUT,
     Saturated,
     Searched,
     capped_powers,
@@ -63,6 +63,7 @@ def saturated_losses(
     # u is the largest loss with η ≤ 0: up to it, losses fill the room that the larger ones leave. If one does, all
     # smaller ones do, or equal ones in their place. Losses that fill it exactly must not fail by a rounding error.
     below = torch.addcmul(running_sums(powers), room, powers, value=32 * torch.finfo(wide).eps - 1.0) >= 0
+    below &= powers < CUT  # the room at A may drown in a sum of powers that are cut
     filled = below.sum(1, keepdim=True)
     last = (filled - 1).clamp_(min=0)
     # A running sum would round more often than this one.
