@@ -41,7 +41,7 @@ def load(name: str) -> Loss:
 def training_step(name: str, workload: str) -> Callable[[], object]:
     """Forward and backward of a loss; the step returns the gradient of the logits."""
     loss = load(name)
-    logits, labels = workloads.make(workload)
+    logits, labels = workloads.make(workloads.WORKLOADS[workload])
     if name in WITHOUT_VOID:
         labels = torch.where(labels == VOID, 0, labels)
     return lambda: torch.autograd.grad(loss(logits, labels), [logits])

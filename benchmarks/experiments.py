@@ -213,7 +213,7 @@ def _add_time(
 
 def _check_sort_based() -> None:
     """The sort-based loss is a fair rival only as long as it computes the same."""
-    logits, labels = workloads.make("full-tiny")
+    logits, labels = workloads.make(workloads.WORKLOADS["full-tiny"])
     ours, theirs = (loss(logits, labels).item() for loss in (contestants.ours, contestants.sort_based))
     if abs(ours - theirs) > 1e-5 * abs(theirs):
         raise RuntimeError(f"losspool gives {ours}, the sort-based loss {theirs}")

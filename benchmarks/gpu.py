@@ -8,6 +8,7 @@ from torch's allocator.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import statistics
 import subprocess
@@ -23,19 +24,25 @@ from torch import Tensor
 
 import contestants
 import machine
+from losspool import kernels
 from report import table, write
-from workloads import CLASSES, VOID, VOID_SHARE, M
+from workloads import CLASSES, VOID, WORKLOADS, M, Workload, make
 
 HERE = Path(__file__).resolve().parent
-# (B, h, w) of the logits and (H, W) of the labels; equal sizes are full-size logits.
-SIZES: dict[str, tuple[tuple[int, int, int], tuple[int, int]]] = {
-    "2×19×128×128": ((2, 128, 128), (128, 128)),
-    "2×19×550×550": ((2, 550, 550), (550, 550)),
-    "8×19×512×1024": ((8, 512, 1024), (512, 1024)),
-    "2×19×69×69 to 550×550": ((2, 69, 69), (550, 550)),
-    "1×19×128×256 to 1024×2048": ((1, 128, 256), (1024, 2048)),
+SIZES = {
+    "2×19×128×128": Workload((2, CLASSES, 128, 128), (2, 128, 128)),
+    "2×19×550×550": WORKLOADS["full"],
+    "8×19×512×1024": Workload((8, CLASSES, 512, 1024), (8, 512, 1024)),
+    "2×19×69×69 to 550×550": WORKLOADS["upsampled-550"],
+    "1×19×128×256 to 1024×2048": WORKLOADS["upsampled-2048"],
+    "512×1000": WORKLOADS["512×1000"],
+    "512×32000": WORKLOADS["512×32000"],
 }
-TINY = {"2×19×8×8": ((2, 8, 8), (8, 8)), "1×19×2×2 to 8×8": ((1, 2, 2), (8, 8))}
+TINY = {
+    "2×19×8×8": Workload((2, CLASSES, 8, 8), (2, 8, 8)),
+    "1×19×2×2 to 8×8": Workload((1, CLASSES, 2, 2), (1, 8, 8)),
+    "9×600": Workload((9, 600), (9,)),
+}
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -44,24 +51,17 @@ def main() -> None:
     device = torch.device(options.device)
     if device.type == "cuda" and not options.skip_tests:
         tests = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", str(HERE.parent / "tests" / "gpu")]
-        if subprocess.run(tests).returncode != 0:
-            sys.exit("the tests fail on this card: times would mean nothing")
+        if subprocess.run(tests, cwd=HERE.parent).returncode != 0:
+            sys.exit("the tests fail on this card, so times would mean nothing; please send what they printed")
     rows = []
-    for name, (logits, labels) in (TINY if options.tiny else SIZES).items():
+    for name, workload in (TINY if options.tiny else SIZES).items():
         print(f"{name} ...", file=sys.stderr, flush=True)
-        rows += measure(name, *inputs(logits, labels, device), options.rounds)
+        torch.compiler.reset()  # or later sizes would be compiled for any size
+        logits, labels = (tensor.detach().to(device) for tensor in make(workload))
+        rows += measure(name, logits.requires_grad_(), labels, options.rounds)
     header = {"card": card(device), **machine.describe()}
     save(options.output, header, rows)
     print(markdown(header, rows))
-
-
-def inputs(coarse: tuple[int, int, int], fine: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    images, height, width = coarse
-    logits = torch.randn(images, CLASSES, height, width, generator=generator)
-    labels = torch.randint(CLASSES, (images, *fine), generator=generator)
-    labels[torch.rand(labels.shape, generator=generator) < VOID_SHARE] = VOID
-    return logits.to(device).requires_grad_(), labels.to(device)
 
 
 def losses(upsampled: bool, on_gpu: bool) -> dict[str, Loss]:
@@ -76,13 +76,22 @@ def losses(upsampled: bool, on_gpu: bool) -> dict[str, Loss]:
     found: dict[str, Loss] = {
         "losspool": contestants.ours_upsampled if upsampled else contestants.ours,
         "F.cross_entropy": enlarged(contestants.plain),
-        "top-k": enlarged(top_k),
-        "sort-based pooling": enlarged(contestants.sort_based),
+        "top-k": enlarged(of_images(top_k)),
+        "sort-based pooling": enlarged(of_images(contestants.sort_based)),
     }
     if on_gpu:  # on the CPU the compiler is tested elsewhere
-        found["F.cross_entropy, compiled"] = torch.compile(enlarged(contestants.plain), fullgraph=True)
-        found["losspool, compiled"] = torch.compile(found["losspool"], fullgraph=True)
+        for name in ("F.cross_entropy", "losspool"):
+            found[f"{name}, compiled"] = torch.compile(found[name], fullgraph=True, dynamic=False)
     return found
+
+
+def of_images(loss: Loss) -> Loss:
+    """Make a loss of images take (N, C) logits, as one image."""
+
+    def call(logits: Tensor, labels: Tensor) -> Tensor:
+        return loss(logits.t()[None], labels[None]) if logits.ndim == 2 else loss(logits, labels)
+
+    return call
 
 
 def top_k(input: Tensor, target: Tensor) -> Tensor:
@@ -154,7 +163,19 @@ def _quartiles(values: list[float]) -> tuple[float, float]:
 
 
 def card(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "none (a trial on the CPU)"
+    if device.type != "cuda":
+        return "none (a trial on the CPU)"
+    platform = f"CUDA {torch.version.cuda}" if torch.version.hip is None else f"ROCm {torch.version.hip}"
+    capability = ".".join(str(number) for number in torch.cuda.get_device_capability(device))
+    return f"{torch.cuda.get_device_name(device)}, capability {capability}, {platform}, {_kernels(device)}"
+
+
+def _kernels(device: torch.device) -> str:
+    if reason := kernels.unusable(device):
+        return f"without kernels: {reason}"
+    import triton
+
+    return f"Triton {triton.__version__}"
 
 
 def markdown(header: dict[str, str], rows: list[dict[str, Any]]) -> str:
@@ -187,6 +208,8 @@ def _parse() -> argparse.Namespace:
         parser.error(f"--rounds must be at least 1, got {options.rounds}")
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error("torch finds no GPU; --device cpu --tiny tries the script without one")
+    if not options.skip_tests and importlib.util.find_spec("pytest") is None:
+        parser.error("the tests that run first need pytest: install '.[dev]', or give --skip-tests")
     if not options.output.parent.is_dir():
         parser.error(f"--output {options.output}: no such folder")
     return options

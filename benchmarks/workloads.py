@@ -45,9 +45,8 @@ WORKLOADS = {
 }
 
 
-def make(name: str) -> tuple[Tensor, Tensor]:
+def make(workload: Workload) -> tuple[Tensor, Tensor]:
     """Logits that require a gradient, and labels of which a tenth are void, or class probabilities."""
-    workload = WORKLOADS[name]
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(workload.logits, generator=generator)
     if workload.labels == workload.logits:

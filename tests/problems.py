@@ -11,7 +11,7 @@ from torch import Tensor
 P_VALUES = (1.0, 1.001, 1.01, 1.1, 1.3, 1.7, 2.0, 3.0, 10.0, 1000.0, math.inf)
 SIZES = (1, 2, 3, 7, 100, 10_000)
 CRUMBS = ((25, 0.28), (25, 0.56), (100, 0.07), (200, 0.14), (600, 0.07))
-"""n, and a share of n that should be a whole number of pixels, but rounds to 2e-15 to 1e-14 more."""
+"""n, and a share of n that should be a whole number of pixels, but rounds to a little more."""
 
 
 def pixel_counts(n: int) -> list[float]:

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_map_only
 import tolerances
 from drop_in_table import INTEGERS
 from kernel_ledger import Ledger
-from losspool import cross_entropy, max_pool, upsampled_cross_entropy
+from losspool import PoolingStats, cross_entropy, max_pool, upsampled_cross_entropy
 from losspool.solver import host
 
 
@@ -43,6 +43,17 @@ def test_launches(name):
     with Ledger() as counted:
         torch.autograd.grad(loss(), tensor)
     assert 50 < len(counted.names) <= 150
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_launches_with_options(half):
+    logits, coarse, labels = inputs(torch.float16 if half else torch.float32)
+    options = {"weight": torch.rand(5), "label_smoothing": 0.1, "trim": 0.1, "reduction": "pool"}
+    for function, values in ((cross_entropy, logits), (upsampled_cross_entropy, coarse)):
+        with Ledger() as counted:
+            loss = function(values, labels.byte(), ignore_index=255, stats=PoolingStats(), **options)
+            torch.autograd.grad(loss.sum(), values)
+        assert len(counted.names) <= 200
 
 
 def test_an_unsigned_label_is_not_void_because_it_wraps_around():

@@ -22,7 +22,7 @@ def test_a_trial_on_the_cpu_writes_both_files(tmp_path):
     assert all(row["ms"] > 0 and row["rounds"] == 2 for row in saved["rows"])
     assert "card: none" in output
     table = (tmp_path / "trial.md").read_text()
-    assert table.count("| losspool") == 2
+    assert table.count("| losspool") == 3
     assert "| of F.cross_entropy |" in table
 
 

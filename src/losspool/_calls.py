@@ -15,7 +15,15 @@ from losspool import _targets as targets
 from losspool import _validation as check
 from losspool import kernels
 from losspool._distributed import exchanger, resolve_group, shared_errors
-from losspool.ops import Enlargement, PixelLoss, Setting, pooled_cross_entropy, pooled_losses, working_dtype
+from losspool.ops import (
+    Enlargement,
+    PixelLoss,
+    Setting,
+    kernels_read,
+    pooled_cross_entropy,
+    pooled_losses,
+    working_dtype,
+)
 from losspool.solver import host
 from losspool.stats import UNFILLED, PoolingStats
 
@@ -60,12 +68,13 @@ def pool_logits(
             targets.check_target_shape(input, target)
         check.check_scope(pooling.scope, input.ndim - 2, input.shape, "input")
         hard = target.ndim < input.ndim
-        # The kernels check the class weights of labels by themselves.
-        weight, fair = check.read_class_weight(pixel.weight, input, values=not (hard and kernels.usable(input)))
-        # The kernels check labels by themselves. On the CPU, picking the logits of bad labels raises, and labels are
-        # only looked at for the message; but other processes must learn of an error before they wait. Without a void
-        # label, the number that stands for one is a bad label too, which only this check finds.
-        early = (group is not None or not host.host_may_look(target)) and not kernels.usable(input)
+        # The kernels check labels, and the class weights of labels, by themselves.
+        by_kernels = hard and kernels_read(input, coarse=coarse)
+        weight, fair = check.read_class_weight(pixel.weight, input, values=not by_kernels)
+        # On the CPU, picking the logits of bad labels raises, and labels are only looked at for the message; but other
+        # processes must learn of an error before they wait. Without a void label, the number that stands for one is a
+        # bad label too, which only this check finds.
+        early = (group is not None or not host.host_may_look(target)) and not by_kernels
         no_void = pixel.ignore_index is None and target.dtype == torch.int64
         if (early or no_void) and hard:
             targets.check_labels(target, input.shape[1], pixel.ignore_index)

@@ -10,6 +10,7 @@ import torch.multiprocessing
 import losspool
 import problems
 import tolerances
+from gpu_batches import batch, compare_rank, gradient
 from losspool import kernels, reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
@@ -18,18 +19,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 @pytest.fixture(autouse=True)
 def _kernels_are_used():
     assert kernels.usable(torch.zeros(1, device="cuda")), "this card or this Triton is too old for the kernels"
-
-
-def batch(classes=19, size=(65, 77), dtype=torch.float32, coarse=None, images=2):
-    g = torch.Generator().manual_seed(0)
-    logits = (3 * torch.randn(images, classes, *(coarse or size), generator=g)).to("cuda", dtype).requires_grad_()
-    labels = torch.randint(0, classes, (images, *size), generator=g)
-    return logits, labels.masked_fill(torch.rand(labels.shape, generator=g) < 0.1, 255).cuda()
-
-
-def gradient(function, logits, *arguments, **options):
-    loss = function(logits, *arguments, **options)
-    return loss.detach(), torch.autograd.grad(loss.sum(), logits)[0]
 
 
 def assert_float64(function, logits, labels, **options):
@@ -88,6 +77,7 @@ def test_deterministic_mode_is_allowed():
         torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_the_host_never_waits():
     (logits, labels), (coarse, fine) = batch(), batch(coarse=(9, 10))
     shares, weight = logits.detach().softmax(1), torch.rand(19, device="cuda")
@@ -103,8 +93,8 @@ def test_the_host_never_waits():
         gradient(losspool.max_pool, losses)
 
     step()  # compiles the kernels
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
@@ -166,28 +156,11 @@ def test_more_elements_than_an_int32_counts():
     assert (got[0, 32] == got[0, 1, 0, 0]).all()
 
 
-def _rank(rank, port, failures):
-    import torch.distributed as dist
-
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", init_method=f"tcp://localhost:{port}", rank=rank, world_size=2)
-    whole, labels = batch(images=4)
-    part = whole.detach()[2 * rank : 2 * rank + 2].clone().requires_grad_()
-    loss, got = gradient(
-        losspool.cross_entropy, part, labels[2 * rank : 2 * rank + 2], ignore_index=255, scope="global"
-    )
-    truth, expected = gradient(losspool.cross_entropy, whole, labels, ignore_index=255, scope="batch")
-    wanted = 2 * expected[2 * rank : 2 * rank + 2]
-    if abs(loss / truth - 1) > 1e-6 or (got - wanted).abs().max() > 1e-5 * expected.abs().max():
-        failures.put(f"rank {rank}: {loss.item()} instead of {truth.item()}")
-    dist.destroy_process_group()
-
-
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_two_ranks_equal_one_process():
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         port = listener.getsockname()[1]
     failures = torch.multiprocessing.get_context("spawn").SimpleQueue()
-    torch.multiprocessing.spawn(_rank, args=(port, failures), nprocs=2)
+    torch.multiprocessing.spawn(compare_rank, args=("nccl", port, failures), nprocs=2)
     assert failures.empty(), failures.get()

@@ -42,6 +42,23 @@ def test_sizes_of_upsampled(coarse, fine, align_corners):
     assert_float64(upsampled_cross_entropy, logits, labels, align_corners=align_corners)
 
 
+@pytest.mark.parametrize("options", OPTIONS)
+def test_many_classes_are_left_to_torch(options, monkeypatch):
+    """And the kernels pool the losses."""
+    from losspool.kernels import operators
+    from losspool.ops import cross_entropy as module
+
+    monkeypatch.setattr(module, "_MOST_CLASSES", 4)
+    monkeypatch.delattr(operators, "pixel_losses")
+    rows, labels = logits_of((40, 5)), labels_of((40,))
+    assert_float64(cross_entropy, logits_of((2, 5, 6, 9)), labels_of((2, 6, 9)), **options)
+    assert_float64(cross_entropy, rows, labels, **{**options, "scope": "batch"})
+    with pytest.raises(ValueError, match="label 255, but there are 5 classes"):
+        cross_entropy(rows, labels, scope="batch")
+    with pytest.raises(ValueError, match="weight"):
+        cross_entropy(rows, labels, WEIGHT - 1, ignore_index=255, scope="batch")
+
+
 def test_a_huge_image_needs_wide_positions(monkeypatch):
     from losspool.kernels import operators
 

@@ -2,7 +2,7 @@
 
 Usage: python tests/scripts/kernel_builds.py [--more | --all] [TARGET ...], without TRITON_INTERPRET. The launches of
 real calls are recorded instead of run, so that what is built is what would be launched. --more adds other types and
-options, as CI does; --all adds pools of more than one chunk too.
+options for the first target, as CI does; --all adds them, and pools of more than one chunk, for every target.
 """
 
 import json
@@ -64,6 +64,8 @@ def recorded(
             signature[name] = "fp32"
         else:
             signature[name] = "i32" if -(2**31) <= value < 2**31 else "i64"
+            if value % 16 == 0 and name not in fixed:
+                aligned.append(name)
     signature |= dict.fromkeys(values, "constexpr")
     ordered = tuple((name, signature[name]) for name in kernel.arg_names)
     options = {"num_warps": warps, **launch.OPTIONS, **(launch.ASSERTING if asserting else {})}
@@ -162,9 +164,9 @@ def build(launch_: Launch, target: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     targets = [name for name in sys.argv[1:] if name in TARGETS] or list(TARGETS)
-    every = [(each, target) for each in launches(main_calls) for target in targets]
-    further = {"--more": (more_calls,), "--all": (more_calls, large_calls)}
-    for option in further.keys() & set(sys.argv):  # what differs from the main calls is built for one target
-        every += [(each, targets[0]) for each in launches(main_calls, *further[option])[len(every) // len(targets) :]]
+    calls = (main_calls, more_calls, large_calls) if "--all" in sys.argv else (main_calls,)
+    every = [(each, target) for each in launches(*calls) for target in targets]
+    if "--more" in sys.argv:
+        every += [(each, targets[0]) for each in launches(main_calls, more_calls)[len(every) // len(targets) :]]
     for each, target in every:
         print(json.dumps(build(each, target)), flush=True)

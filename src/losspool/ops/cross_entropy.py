@@ -37,6 +37,9 @@ class Enlargement(NamedTuple):
     align_corners: bool
 
 
+# Beyond as many classes the kernels leave full-size logits to torch, up to a size at which its copies matter.
+_MOST_CLASSES, _MANY_LOGITS = 512, 1 << 26
+
 Result = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
 """The loss, w*, α, τ, n, the number of trimmed losses if any are, and the arg-max prediction if requested.
 
@@ -56,10 +59,11 @@ def pooled_cross_entropy(
 
     The target may also hold class probabilities (B, C, N).
     """
-    soft = target.ndim == 3
-    if host.is_symbolic(logits, target, class_weight) or (soft and (target.requires_grad or not _in_blocks(logits))):
+    soft, read = target.ndim == 3, kernels_read(logits, coarse=enlargement is not None)
+    composed = target.requires_grad or not _in_blocks(logits) if soft else kernels.usable(logits) and not read
+    if composed or host.is_symbolic(logits, target, class_weight):
         return _composed(_enlarged(logits, enlargement), target, class_weight, pixel, setting, predict)
-    if kernels.usable(logits):
+    if read:
         from losspool.ops.with_kernels import CrossEntropyWithKernels, LogitsOptions
 
         options = LogitsOptions(*pixel, *(((), False) if enlargement is None else (enlargement[:2], enlargement[2])))
@@ -68,6 +72,16 @@ def pooled_cross_entropy(
         return _BlockwiseCrossEntropy.apply(logits, target, class_weight, pixel, enlargement, setting, predict)
     logits = _enlarged(logits, enlargement)
     return _FusedCrossEntropy.apply(logits, target.long(), class_weight, pixel, setting, predict)
+
+
+def kernels_read(logits: Tensor, *, coarse: bool) -> bool:
+    """Whether kernels compute losses from these logits, and check labels and class weights themselves.
+
+    A program loops over the classes of its pixels. If these are many and the pixels few, torch's cross-entropy keeps
+    more of a GPU busy.
+    """
+    few = coarse or logits.shape[1] <= _MOST_CLASSES or logits.numel() > _MANY_LOGITS
+    return kernels.usable(logits) and few
 
 
 def _in_blocks(logits: Tensor) -> bool:

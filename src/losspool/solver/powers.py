@@ -17,7 +17,7 @@ Number = TypeVar("Number", float, Tensor)
 INFINITE_Q = 1e30
 
 
-# Powers are cut off at 2^60. Where one is cut, η is positive (docs/derivation.md, "Sorting").
+# Powers are cut off at 2^60 before they are added up. Where one is cut, η is positive (docs/derivation.md, "Sorting").
 LARGEST_LOG = 60.0
 # From here on a power counts as cut: exp2 may round 2^60 down.
 CUT = 2.0**59
@@ -59,12 +59,15 @@ def smallest(dtype: torch.dtype) -> float:
     return info.smallest_normal * info.eps
 
 
-def capped_powers(losses: Tensor, reference: Tensor, q: float, dtype: torch.dtype) -> Tensor:
-    """Return (ℓ/u)^q in ``dtype``, at most 2^60, for ``losses`` ℓ ≥ 0. u is ``reference``, (R, 1)."""
+def relative_powers(losses: Tensor, reference: Tensor, q: float, dtype: torch.dtype) -> Tensor:
+    """Return (ℓ/u)^q in ``dtype``, for ``losses`` ℓ ≥ 0. u is ``reference``, (R, 1).
+
+    It may be inf in float64, and is at most 2^100 in float32.
+    """
     reference = reference.clamp(min=smallest(reference.dtype))
     if dtype == torch.float64:
         ratio = losses / reference.to(dtype)
-        return ratio.log2_().mul_(q).clamp_(max=LARGEST_LOG).exp2_()
+        return ratio.log2_().mul_(q).exp2_()
     # The logarithm of ℓ/u is the difference of the exponents, an integer, plus a rest from the significands. Both are
     # multiplied by q separately, which keeps digits that one float32 would lose.
     f, f_exponent = _significand_and_exponent(losses)
@@ -80,9 +83,9 @@ def capped_powers(losses: Tensor, reference: Tensor, q: float, dtype: torch.dtyp
     significand, q_exponent = math.frexp(q)
     q_high = math.ldexp(round(significand * 2**14), q_exponent - 14)
     large, small = q_high * exponent, q_high * rest + (q - q_high) * (exponent + rest)
-    log = (large + small).clamp(max=LARGEST_LOG)
+    log = (large + small).clamp(max=100.0)
     lost = ((large - log) + small).clamp(-1.0, 1.0)
-    power = log.exp2() * (1.0 + math.log(2) * lost * (log < LARGEST_LOG))
+    power = log.exp2() * (1.0 + math.log(2) * lost * (log < 100.0))
     return power * (losses > 0)
 
 

@@ -2,7 +2,8 @@
 
 A running sum over the sorted losses gives the sign of η at each of them, as in Algorithm 1 of the paper.
 Powers are relative to A, the smallest loss at which the larger ones leave room: (ℓ/A)^q. No power that matters
-then under- or overflows. Powers are cut off at 2^60: there η is positive (docs/derivation.md, "Sorting"). The number of operations is fixed, and no value is read by the host.
+then under- or overflows. Sums take powers that are cut off at 2^60: there η is positive (docs/derivation.md,
+"Sorting"). The number of operations is fixed, and no value is read by the host.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from torch import Tensor
 
 from losspool.solver import host
 from losspool.solver.powers import (
-    CUT,
+    LARGEST_LOG,
     Saturated,
     Searched,
-    capped_powers,
     conjugate_exponent,
     is_uniform,
     pixel_numbers,
+    relative_powers,
     running_sums,
     smallest,
 )
@@ -59,11 +60,12 @@ def saturated_losses(
     rank = torch.arange(1 - size, 1, device=ascending.device)
     room = (rank + whole if isinstance(whole, Tensor) else rank) + fraction  # m minus the number of larger losses
     first = (room <= 0).sum(1, keepdim=True).clamp_(max=size - 1)
-    powers = capped_powers(ascending, ascending.gather(1, first), q, wide)
+    uncut = relative_powers(ascending, ascending.gather(1, first), q, wide)
+    powers = uncut.clamp(max=2.0**LARGEST_LOG)
     # u is the largest loss with η ≤ 0: up to it, losses fill the room that the larger ones leave. If one does, all
     # smaller ones do, or equal ones in their place. Losses that fill it exactly must not fail by a rounding error.
-    below = torch.addcmul(running_sums(powers), room, powers, value=32 * torch.finfo(wide).eps - 1.0) >= 0
-    below &= powers < CUT  # the room at A may drown in a sum of powers that are cut
+    # The room at A may be lost in the sum of cut powers, so the other side is not cut.
+    below = torch.addcmul(running_sums(powers), room, uncut, value=32 * torch.finfo(wide).eps - 1.0) >= 0
     filled = below.sum(1, keepdim=True)
     last = (filled - 1).clamp_(min=0)
     # A running sum would round more often than this one.
