@@ -350,7 +350,8 @@ def test_the_joint_interval_is_students_where_only_seeds_or_only_images_vary():
 
 
 @pytest.mark.parametrize(
-    ("seeds", "of_seeds", "of_images"), [(3, 1, 1), (5, 1, 1), (5, 1, 0.2), (3, 0.2, 1), (2, 1, 1)]
+    ("seeds", "of_seeds", "of_images"),
+    [(3, 1, 1), (5, 1, 1), (5, 1, 0.2), (3, 0.2, 1), (2, 1, 1), (2, 3, 1), (2, 5, 1), (3, 4, 1), (5, 3, 1)],
 )
 def test_the_joint_interval_covers_the_truth(seeds, of_seeds, of_images):
     """Gains vary from seed to seed and from image to image; the truth is 0. Images alone cover too little."""

@@ -19,6 +19,7 @@ percentile interval). A class that a resample neither labels nor predicts is lef
 The joint interval covers retraining as well. Its variance is that of the gains over seeds plus that over resampled
 images. Quantiles of a nested bootstrap would not do: the mean of three or five seeds drawn with replacement is never
 far from their mean. So the ends are Student's, with the degrees of freedom of two variances (Satterthwaite, 1946).
+With two or three seeds, which may be alike by chance, these cover too little: the interval over seeds is the least.
 """
 
 from __future__ import annotations
@@ -156,8 +157,12 @@ def joint_interval(observed: Floats, resampled: Floats, sizes: Sequence[int], co
     if not variance:
         return Interval(mean, mean)
     freedom = variance**2 / (of_seeds**2 / (seeds - 1) + of_images**2 / free)
-    reach = float(student.ppf((1 + confidence) / 2, freedom)) * math.sqrt(variance)
+    reach = max(_reach(variance, freedom, confidence), _reach(of_seeds, seeds - 1, confidence))
     return Interval(mean - reach, mean + reach)
+
+
+def _reach(variance: float, freedom: float, confidence: float) -> float:
+    return float(student.ppf((1 + confidence) / 2, freedom)) * math.sqrt(variance)
 
 
 def _gain_on_all(ours: Sequence[ImageCounts], theirs: Sequence[ImageCounts]) -> float:
