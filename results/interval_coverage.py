@@ -1,4 +1,4 @@
-"""How often intervals over seeds and images cover the truth, on made-up gains that vary from seed to seed and image to image.
+"""How often intervals over seeds and images cover the truth, on gains that vary from seed to seed and image to image.
 
 Prints a table: the interval of losspool, and the quantiles of a nested bootstrap, which draws seeds, then images.
 """
