@@ -40,6 +40,14 @@ def test_max_pool():
     assert len(counted.names) <= 9
 
 
+def test_many_classes():
+    logits, target = torch.randn(9, 600, requires_grad=True), labels(9)
+    with ledger() as counted:
+        losspool.cross_entropy(logits, target, scope="batch").backward()
+    assert {*SOLVER, "weigh", "nll_loss2d_forward"} < set(counted.names)
+    assert len(counted.names) == 18
+
+
 def test_stats_add_the_weights_alone():
     logits, stats = torch.randn(2, 19, 4, 4), losspool.PoolingStats()
     with ledger() as counted:
