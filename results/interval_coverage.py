@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from losspool.lab.comparison.bootstrap import joint_interval
+from losspool.lab.comparison import joint_interval
 
 IMAGES, DRAWS, CONFIDENCE = 20, 400, 0.95
 SEEDS, RATIOS = (2, 3, 5), (0.2, 1.0, 5.0, 10.0, 25.0)

@@ -1,6 +1,6 @@
 """Runs and what they scored: variants, comparisons, statistics. Reads run folders; draws and prints nothing."""
 
-from losspool.lab.comparison.bootstrap import Interval
+from losspool.lab.comparison.bootstrap import Interval, joint_interval
 from losspool.lab.comparison.comparison import Comparison, compare
 from losspool.lab.comparison.previews import evenly, image_names, predicted_steps, read_palette, read_picture
 from losspool.lab.comparison.runs import VALIDATION, Run, matching_names, read_run, run_folders
@@ -21,6 +21,7 @@ __all__ = [
     "format_setting",
     "holm",
     "image_names",
+    "joint_interval",
     "labels",
     "matching_names",
     "predicted_steps",
