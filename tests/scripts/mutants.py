@@ -30,6 +30,7 @@ TESTS = (
     "tests/test_kill.py",
     "tests/test_search.py",
     "tests/test_exactness.py::test_losses_a_few_ulps_apart",
+    "tests/test_exactness.py::test_m_as_a_share_of_the_pixels",
     "tests/test_without_float64.py::test_significand_and_exponent_of_every_kind_of_number",
 )
 
@@ -45,6 +46,7 @@ NAMED = [
         "room = self._pixels - tally.above + 1",
     ),
     ("off by one in the ranks", "sorting.py", "torch.arange(1 - size, 1,", "torch.arange(-size, 0,"),
+    ("cut powers on both sides", "sorting.py", "room, uncut, value", "room, powers, value"),
     ("a reference without room", "sorting.py", "(room <= 0).sum(", "(room > 0).sum("),
     ("base of the sum: the reference", "bracketed.py", "reading.sum / reading.unit", "reading.sum"),
     (
