@@ -24,6 +24,10 @@ Images = Annotated[
     str | None,
     typer.Option(help="Score only images whose names match, such as 'Seq05VD*'; needs an evaluation with counts."),
 ]
+Blocks = Annotated[
+    int | None,
+    typer.Option(help="Resample this many neighbouring images together (default: 10 frames of a video, else 1)."),
+]
 Classes = Annotated[str | None, typer.Option(help="Score only these classes, such as pedestrian,bicyclist.")]
 
 
@@ -103,17 +107,19 @@ def table(
     scores: Scores = None,
     steps: Steps = None,
     images: Images = None,
+    blocks: Blocks = None,
     classes: Classes = None,
 ) -> None:
     """Make tables like the paper's from runs."""
     from losspool.lab.comparison import read_statistics
     from losspool.lab.tables import paper_tables, run_tables, show_tables
 
-    choice = {"baseline": baseline, "scores": scores, "steps": steps, "images": images, "classes": classes}
+    choice = {"baseline": baseline, "scores": scores, "steps": steps, "images": images, "blocks": blocks}
+    choice["classes"] = classes
     if bool(runs) == paper:
         raise UserError("name folders of runs, or --paper for the paper's own tables")
     if paper and any(value is not None for value in choice.values()):
-        raise UserError("--paper takes no --baseline, --scores, --steps, --images or --classes")
+        raise UserError("--paper takes no --baseline, --scores, --steps, --images, --blocks or --classes")
     show_tables(run_tables(read_statistics(runs, **choice), kind) if runs else paper_tables(), format, out)
 
 
@@ -125,12 +131,13 @@ def figures(
     scores: Scores = None,
     steps: Steps = None,
     images: Images = None,
+    blocks: Blocks = None,
 ) -> None:
     """Draw the paper's figures from this package's own results: 1 and 2, and with runs 3 and 4."""
     from losspool.lab.comparison import read_statistics
     from losspool.lab.figures import write_figures
 
-    choice = {"baseline": baseline, "scores": scores, "steps": steps, "images": images}
+    choice = {"baseline": baseline, "scores": scores, "steps": steps, "images": images, "blocks": blocks}
     for path in write_figures(out, read_statistics(runs, **choice) if runs else None, only):
         print(plain(str(path)))
 
@@ -142,10 +149,11 @@ def report(
     scores: Scores = None,
     steps: Steps = None,
     images: Images = None,
+    blocks: Blocks = None,
 ) -> None:
     """Write one page with scores, classes, curves and pictures. It needs no network."""
     from losspool.lab.comparison import read_statistics
     from losspool.lab.report import write_report
 
-    choice = {"baseline": baseline, "scores": scores, "steps": steps, "images": images}
+    choice = {"baseline": baseline, "scores": scores, "steps": steps, "images": images, "blocks": blocks}
     print(plain(str(write_report(read_statistics(runs, **choice), out))))

@@ -80,6 +80,16 @@ def test_an_image_is_its_own_block_unless_the_data_say_otherwise():
     assert strata(patients) == [[[0, 2], [1, 4], [3]]]
 
 
+def test_blocks_of_photos_are_drawn_on_request():
+    """Four neighbouring photos of one part of a field say no more than one of them."""
+    single = [replace(made_up([chr(97 + place) for place in range(20)], seed=seed), video=False) for seed in (1, 2)]
+    photos = [ImageCounts(tuple(numbered(80)), np.repeat(each.counts, 4, axis=0), block=4) for each in single]
+    assert strata(photos[0]) == [[list(range(4 * block, 4 * block + 4)) for block in range(20)]]
+    wanted, found = (image_intervals([[ours]], [[theirs]], 0.95) for ours, theirs in (single, photos))
+    assert (found.miou, found.blocks, found.drawn) == (wanted.miou, 20, "block of neighbouring images")
+    assert strata(replace(frames(numbered(30)), block=1)) == [[[place] for place in range(30)]]
+
+
 def test_groups_are_drawn_as_wholes():
     """Ten equal images of a patient say no more than one of them."""
     single = [replace(made_up([chr(97 + place) for place in range(20)], seed=seed), video=False) for seed in (1, 2)]
@@ -155,15 +165,14 @@ def test_single_images_are_the_plain_bootstrap():
     assert found.high == pytest.approx(theirs_ends.high, abs=0.06 * width)
 
 
-def test_frames_that_are_alike_do_not_count_as_many(monkeypatch):
+def test_frames_that_are_alike_do_not_count_as_many():
     """In blocks of ten equal frames there are as many independent images as blocks: the interval must say so."""
     single = made_up([chr(97 + place) for place in range(20)], seed=1, right=0.6)
     other = made_up(single.names, seed=2)
     video = [frames(numbered(200), np.repeat(each.counts, 10, axis=0)) for each in (single, other)]
     wanted = image_intervals([[single]], [[other]], 0.95).miou
     assert image_intervals([[video[0]]], [[video[1]]], 0.95).miou == wanted
-    monkeypatch.setattr(bootstrap, "BLOCK", 1)
-    naive = image_intervals([[video[0]]], [[video[1]]], 0.95).miou
+    naive = image_intervals(*([[replace(each, block=1)]] for each in video), 0.95).miou
     assert naive.high - naive.low < 0.5 * (wanted.high - wanted.low)
 
 
@@ -207,8 +216,8 @@ def test_the_interval_covers_the_truth(stretches, monkeypatch):
     for seed in range(100):
         ours, theirs = footage(np.random.default_rng([1, seed]), stretches)
         for block in covered:
-            monkeypatch.setattr(bootstrap, "BLOCK", block)
-            found = image_intervals([[ours]], [[theirs]], 0.95).miou
+            sides = ([[replace(each, block=block)]] for each in (ours, theirs))
+            found = image_intervals(*sides, 0.95).miou
             covered[block] += found.low <= truth <= found.high
     assert 90 <= covered[10] <= 99
     assert covered[1] <= 70

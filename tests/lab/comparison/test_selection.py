@@ -205,6 +205,8 @@ def test_figure_and_report_score_them_too(root):
         (["--scores", "test", "--images", "Seq05VD*", "--kind", "convergence"], "training scores them all together"),
         (["--classes", "pole,ridder"], "unknown class 'ridder'; choose from 'road', 'building', 'pole'"),
         (["--classes", ""], "unknown class ''"),
+        (["--blocks", "4"], "not of single images; name an evaluation that counted them"),
+        (["--scores", "test", "--blocks", "0"], "--blocks is a number of neighbouring images and must be at least 1"),
     ],
 )
 def test_mistakes(root, arguments, words, command):
@@ -216,7 +218,24 @@ def test_mistakes(root, arguments, words, command):
 def test_the_papers_tables_leave_nothing_to_choose(command):
     code, output, error = command("lab", "table", "--paper", "--images", "a*")
     assert (code, output) == (2, "")
-    assert "--paper takes no --baseline, --scores, --steps, --images or --classes" in error
+    assert "--paper takes no --baseline, --scores, --steps, --images, --blocks or --classes" in error
+
+
+def test_blocks_change_the_intervals_over_images_alone(root):
+    frames, photos = (numbers(root, "methods", images="*[!4]??", blocks=blocks) for blocks in (None, 1))
+    changed = {column for name, row, column in photos if photos[name, row, column] != frames.get((name, row, column))}
+    assert changed == {f"95 % interval over {what}, {end}" for what in ("images", "both") for end in ("low", "high")}
+
+
+def test_groups_need_no_blocks(tmp_path, command):
+    def group(entry):
+        for place, image in enumerate(entry["per_image"]):
+            image["group"] = f"patient {place // 2}"
+
+    write_lab(tmp_path, evaluated=(60,), previews=False)
+    rewrite(tmp_path, group)
+    code, _, error = command("lab", "table", tmp_path, "--scores", "test", "--blocks", "2")
+    assert (code, "its images have groups, which are drawn whole; leave --blocks out" in error) == (2, True)
 
 
 def test_nothing_to_score(tmp_path, command):

@@ -2,10 +2,11 @@
 
 Images are resampled with replacement. The ends of the interval are quantiles of the gains on the resamples.
 Each image is drawn by itself, unless the data have groups, such as the images of a patient: then groups are drawn.
-Neighbouring frames of a video are alike, so blocks of frames are drawn instead of single frames:
+Neighbouring frames of a video are alike, so blocks of frames are drawn instead of single frames, and of other images
+on request:
 
 - A sequence is all images whose names are equal up to their last number, in the order of that number.
-- It is cut into blocks of about ``BLOCK`` consecutive images of nearly equal length.
+- It is cut into blocks of about ``BLOCK`` consecutive images, or as many as requested, of nearly equal length.
 - Each sequence contributes as many blocks to a resample as it has. Sequences too short for two blocks are blocks of
   one common stratum: where every image is its own sequence, this is the plain bootstrap over images.
 
@@ -85,14 +86,19 @@ def strata(counts: ImageCounts) -> list[list[list[int]]]:
         for place, group in enumerate(counts.groups):
             members.setdefault(group, []).append(place)
         return [list(members.values())]
-    return _video_strata(counts.names) if counts.video else [[[place] for place in range(len(counts.names))]]
+    size = _block_size(counts)
+    return _strata_of_blocks(counts.names, size) if size > 1 else [[[place] for place in range(len(counts.names))]]
 
 
-def _video_strata(names: Sequence[str]) -> list[list[list[int]]]:
+def _block_size(counts: ImageCounts) -> int:
+    return counts.block or (BLOCK if counts.video else 1)
+
+
+def _strata_of_blocks(names: Sequence[str], size: int) -> list[list[list[int]]]:
     found: list[list[list[int]]] = []
     short: list[list[int]] = []
     for images in sequences(names).values():
-        blocks = [part.tolist() for part in np.array_split(images, max(round(len(images) / BLOCK), 1))]
+        blocks = [part.tolist() for part in np.array_split(images, max(round(len(images) / size), 1))]
         if len(blocks) > 1:
             found.append(blocks)
         else:
@@ -110,9 +116,8 @@ def image_intervals(
     first = ours[0][0]
     parts = strata(first)
     sizes = [len(blocks) for blocks in parts]
-    kind = "group" if first.groups is not None else "block of neighbouring images" if first.video else "image"
-    if first.video and sum(sizes) == len(first.names):
-        kind = "image"
+    alone = sum(sizes) == len(first.names)
+    kind = "group" if first.groups is not None else "image" if alone else "block of neighbouring images"
     tail = tail_share(sizes, confidence)
     if tail is None:
         return f"{_plural(sum(sizes), kind)} cannot be resampled in enough ways; at least 5 are needed"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ class Selection:
     """A shell pattern of names such as ``Seq05VD*``, case-sensitive."""
     classes: tuple[str, ...] | None = None
     """Names. The mean IoU is over these; pixels of other classes still count as wrong where one is predicted."""
+    blocks: int | None = None
+    """How many neighbouring images the intervals over images draw together; by default as the data say."""
 
     @property
     def everything(self) -> bool:
@@ -41,6 +43,8 @@ class Selection:
         """A checkpoint's scores on the selected images and classes."""
         if self.images is not None:
             summary = self._of_images(run, summary, self.images)
+        if self.blocks is not None:
+            summary = self._in_blocks(run, summary, self.blocks)
         return self.of_classes(run, summary)
 
     def of_classes(self, run: Run, summary: Summary) -> Summary:
@@ -60,10 +64,21 @@ class Selection:
         return found
 
     @staticmethod
-    def _of_images(run: Run, summary: Summary, pattern: str) -> Summary:
-        path, counts = run.folder.path, summary.get("per_image")
+    def _counts(run: Run, summary: Summary) -> ImageCounts:
+        counts = summary.get("per_image")
         if not isinstance(counts, ImageCounts):
+            path = run.folder.path
             raise UserError(f"{path}: its scores are not of single images; name an evaluation that counted them")
+        return counts
+
+    def _in_blocks(self, run: Run, summary: Summary, blocks: int) -> Summary:
+        counts = self._counts(run, summary)
+        if counts.groups is not None:
+            raise UserError(f"{run.folder.path}: its images have groups, which are drawn whole; leave --blocks out")
+        return {**summary, "per_image": replace(counts, block=blocks)}
+
+    def _of_images(self, run: Run, summary: Summary, pattern: str) -> Summary:
+        path, counts = run.folder.path, self._counts(run, summary)
         found = counts.only(pattern)
         if not found.names:
             raise UserError(f"{path}: no image is called {pattern!r}; an example of a name is {counts.names[0]!r}")
@@ -139,6 +154,7 @@ def compare(
     steps: Sequence[int] | None = None,
     images: str | None = None,
     classes: Sequence[str] | None = None,
+    blocks: int | None = None,
 ) -> Comparison:
     """Group runs into variants and decide how they are scored.
 
@@ -150,6 +166,7 @@ def compare(
             ``train.keep_steps`` that all runs have, or the last step that all runs have.
         images: score only images whose names match this pattern, see :class:`Selection`.
         classes: score only these classes, by name.
+        blocks: how many neighbouring images the intervals over images draw together.
     """
     if not runs:
         raise UserError("there is no run to compare")
@@ -163,7 +180,9 @@ def compare(
     variants = group_runs(scored)
     if baseline in {label for _, label in failed} - {variant.label for variant in variants}:
         raise UserError(f"every run of the baseline {baseline!r} failed")
-    selection = Selection(images, None if classes is None else tuple(classes))
+    if blocks is not None and blocks < 1:
+        raise UserError(f"--blocks is a number of neighbouring images and must be at least 1, got {blocks}")
+    selection = Selection(images, None if classes is None else tuple(classes), blocks)
     selection.places(runs[0].classes)  # reports an unknown class before any evaluation is read
     chosen = _steps(scored, source, steps)
     if source != VALIDATION:

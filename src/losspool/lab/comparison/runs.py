@@ -39,6 +39,8 @@ class ImageCounts:
     """The group of each image, if the data have groups."""
     video: bool = False
     """Whether the images are frames, numbered at the end of their names."""
+    block: int | None = None
+    """How many neighbouring images are resampled together; None leaves it to ``groups`` and ``video``."""
 
     @classmethod
     def of(cls, lines: Any, classes: int, video: bool = False) -> ImageCounts:

@@ -198,6 +198,7 @@ def read_statistics(
     steps: str | None = None,
     images: str | None = None,
     classes: str | None = None,
+    blocks: int | None = None,
 ) -> Statistics:
     """Compare all runs in these folders, with the choices as the command line takes them; report failed runs."""
     try:
@@ -212,6 +213,7 @@ def read_statistics(
         steps=wanted,
         images=images,
         classes=chosen,
+        blocks=blocks,
     )
     for failure in comparison.failures:
         say(f"left out, because it failed: {failure}")
