@@ -14,4 +14,11 @@ def test_the_joint_interval_covers_the_truth_and_a_nested_bootstrap_does_not():
 def test_the_table_has_a_row_for_every_combination(capsys):
     interval_coverage.main(["--cases", "1"])
     table = capsys.readouterr().out.splitlines()
-    assert len(table) == 2 + len(interval_coverage.SEEDS) * len(interval_coverage.RATIOS)
+    combined = len(interval_coverage.EFFECTS) * len(interval_coverage.SEEDS) * len(interval_coverage.RATIOS)
+    assert len(table) == 2 + combined
+
+
+def test_skewed_effects_are_covered_less_often():
+    normal, _ = interval_coverage.coverage(seeds=5, ratio=0.05, cases=300)
+    skewed, _ = interval_coverage.coverage(seeds=5, ratio=0.05, cases=300, effect="skewed")
+    assert 0.8 < skewed < normal
