@@ -114,8 +114,14 @@ def table(
     from losspool.lab.comparison import read_statistics
     from losspool.lab.tables import paper_tables, run_tables, show_tables
 
-    choice = {"baseline": baseline, "scores": scores, "steps": steps, "images": images, "blocks": blocks}
-    choice["classes"] = classes
+    choice: dict[str, Any] = {
+        "baseline": baseline,
+        "scores": scores,
+        "steps": steps,
+        "images": images,
+        "blocks": blocks,
+        "classes": classes,
+    }
     if bool(runs) == paper:
         raise UserError("name folders of runs, or --paper for the paper's own tables")
     if paper and any(value is not None for value in choice.values()):
@@ -137,7 +143,13 @@ def figures(
     from losspool.lab.comparison import read_statistics
     from losspool.lab.figures import write_figures
 
-    choice = {"baseline": baseline, "scores": scores, "steps": steps, "images": images, "blocks": blocks}
+    choice: dict[str, Any] = {
+        "baseline": baseline,
+        "scores": scores,
+        "steps": steps,
+        "images": images,
+        "blocks": blocks,
+    }
     for path in write_figures(out, read_statistics(runs, **choice) if runs else None, only):
         print(plain(str(path)))
 
@@ -155,5 +167,11 @@ def report(
     from losspool.lab.comparison import read_statistics
     from losspool.lab.report import write_report
 
-    choice = {"baseline": baseline, "scores": scores, "steps": steps, "images": images, "blocks": blocks}
+    choice: dict[str, Any] = {
+        "baseline": baseline,
+        "scores": scores,
+        "steps": steps,
+        "images": images,
+        "blocks": blocks,
+    }
     print(plain(str(write_report(read_statistics(runs, **choice), out))))

@@ -53,6 +53,17 @@ def test_one_interval_alone_claims_nothing(tmp_path):
     assert float(rows(table)["lmp"]["95 % interval over images, low"]) > 0
     assert float(rows(table)["lmp"]["95 % interval over seeds, low"]) < 0
     assert table.notes[-1].endswith("uncorrected). Undecided: lmp.")
+    assert any(note.startswith("Where the last interval equals the one over seeds") for note in table.notes)
+
+
+def test_seeds_that_are_alike_do_not_hide_the_images(tmp_path):
+    write_lab(tmp_path, seeds=(0, 1), evaluated=(60,), previews=False)
+    for method in ("base", "lmp"):
+        (first,) = (tmp_path / f"{method}-s0").glob("evaluation-*.json")
+        (tmp_path / f"{method}-s1" / first.name).write_bytes(first.read_bytes())
+    notes = tables(tmp_path, "methods", source="test")["methods"].notes
+    assert any("covers both together" in note for note in notes)
+    assert not any(note.startswith("Where the last interval") for note in notes)
 
 
 def test_runs_that_are_not_finished_are_named(tmp_path):

@@ -10,7 +10,8 @@ from lab_runs import CLASSES, LOOKS, PIXELS, lab_config, statistics_of, write_la
 from lab_tables import rows, tables
 from losspool.lab.tables import answer, rare_classes
 from losspool.lab.tables.questions import needed_per_class
-from plain_metrics import interval, lines, score
+from losspool.segmentation.base import UserError
+from plain_metrics import STEPS, interval, lines, score
 
 
 def gain_of(root, seeds):
@@ -70,6 +71,34 @@ def test_tests_are_paired_and_corrected_together(tmp_path):
         assert float(found[name]["p"]) == pytest.approx(p_value)
         assert float(found[name]["p, corrected"]) == pytest.approx(min(corrected, 1))
     assert "2 tests, corrected by Holm's method" in " ".join(table.notes)
+
+
+def test_the_gain_of_each_seed_at_each_checkpoint(tmp_path):
+    """With several checkpoints a row each; a seed that only one of the two has is missing."""
+    root = write_lab(tmp_path, previews=False)
+    write_lab_run(root / "focal-s1", lab_config("focal", 1), level=0.3, previews=False)
+    write_lab_run(root / "focal-s7", lab_config("focal", 7), level=0.3, previews=False)
+    table = tables(root, "seeds")["seeds"]
+    found = rows(table)
+    assert list(found) == [f"{name}, checkpoint {step}" for name in ("focal", "lmp") for step in STEPS]
+    for name, seeds in (("focal", (1,)), ("lmp", (0, 1, 2))):
+        for step in STEPS:
+            row = found[f"{name}, checkpoint {step}"]
+            scores = {s: [lines(root / f"{each}-s{s}")[step]["miou"] for each in (name, "base")] for s in seeds}
+            gains = {f"seed {s}": 100 * (ours - theirs) for s, (ours, theirs) in scores.items()}
+            assert {column: float(cell) for column, cell in row.items() if cell} == pytest.approx(
+                gains | {"Mean": sum(gains.values()) / len(gains)}
+            )
+    assert table.notes[-1].endswith("validation in training, checkpoints 40, 50, 60.")
+    one = rows(tables(root, "seeds", steps=(60,))["seeds"])
+    assert one == {name: found[f"{name}, checkpoint 60"] for name in ("focal", "lmp")}
+
+
+def test_no_gain_of_a_seed_that_is_not_shared(tmp_path):
+    write_lab_run(tmp_path / "base", lab_config("base", 0), previews=False)
+    write_lab_run(tmp_path / "lmp", lab_config("lmp", 1), previews=False)
+    with pytest.raises(UserError, match="make no table 'seeds': no variant shares a seed with the baseline"):
+        tables(tmp_path, "seeds")
 
 
 def test_worst(root):

@@ -59,8 +59,10 @@ class Statistics:
 
     comparison: Comparison
 
-    def by_seed(self, variant: Variant) -> dict[int, float]:
-        """The mIoU of each run, mean over the comparison's checkpoints."""
+    def by_seed(self, variant: Variant, step: int | None = None) -> dict[int, float]:
+        """The mIoU of each run at one checkpoint, or its mean over the comparison's checkpoints."""
+        if step is not None:
+            return {run.seed: self.comparison.summary(run, step)["miou"] for run in variant.runs}
         summaries = {run.seed: self.comparison.summaries(run) for run in variant.runs}
         return {seed: _mean([each["miou"] for each in own]) for seed, own in summaries.items()}
 
@@ -74,7 +76,7 @@ class Statistics:
 
     def at_step(self, variant: Variant, step: int) -> float:
         """The mIoU at one checkpoint, mean over seeds."""
-        return _mean([self.comparison.summary(run, step)["miou"] for run in variant.runs])
+        return _mean(list(self.by_seed(variant, step).values()))
 
     def score(self, variant: Variant) -> Spread:
         """Mean and spread of the mIoU: over seeds, or with one seed over the checkpoints as in the paper."""
@@ -97,6 +99,11 @@ class Statistics:
     def gain(self, variant: Variant) -> Difference | None:
         """The gain in mIoU over the baseline with the same seeds."""
         return Difference.of(self.by_seed(variant), self.by_seed(self.comparison.baseline))
+
+    def gain_by_seed(self, variant: Variant, step: int | None = None) -> dict[int, float]:
+        """The same of each seed that both have."""
+        ours, theirs = self.by_seed(variant, step), self.by_seed(self.comparison.baseline, step)
+        return {seed: ours[seed] - theirs[seed] for seed in sorted(set(ours) & set(theirs))}
 
     def class_gains(self, variant: Variant) -> list[Difference | None]:
         """The same for each class."""

@@ -10,7 +10,7 @@ from losspool.lab.comparison import CONFIDENCE, Comparison, Statistics, Variant,
 from losspool.lab.tables import paper
 from losspool.lab.tables.gains import gains_table
 from losspool.lab.tables.notes import image_notes, run_notes, score_notes, score_source, verdicts
-from losspool.lab.tables.questions import convergence_table, look_table, tests_table, worst_table
+from losspool.lab.tables.questions import convergence_table, look_table, seeds_table, tests_table, worst_table
 from losspool.lab.tables.table import Cell, Table, interval, number, percent, points, text
 from losspool.segmentation.base import UserError
 from losspool.segmentation.prediction import METRICS
@@ -100,7 +100,7 @@ def methods(statistics: Statistics) -> Table:
         columns,
         best="mean IoU",
         optional=["Std.Dev.", gain, over_seeds, OVER_IMAGES, JOINT, "paper"],
-        notes=[*score_notes(statistics), *image_notes(statistics), *verdicts(statistics)],
+        notes=[*score_notes(statistics), *image_notes(statistics, joint=True), *verdicts(statistics)],
     )
 
 
@@ -190,6 +190,7 @@ KINDS = {
         "there is only the baseline, or the scores are not of single images; name an evaluation with --scores",
     ),
     "tests": Kind(tests_table, "no variant shares two seeds with the baseline"),
+    "seeds": Kind(seeds_table, "no variant shares a seed with the baseline"),
     "worst": Kind(worst_table, "there is only the baseline"),
     "convergence": Kind(
         convergence_table,

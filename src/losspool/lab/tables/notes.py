@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from losspool.lab.comparison import CONFIDENCE, VALIDATION, Comparison, Statistics
+import math
+
+from losspool.lab.comparison import CONFIDENCE, VALIDATION, Comparison, Statistics, Variant
 from losspool.lab.tables.paper import step_label
 from losspool.segmentation.base import counted
 
@@ -19,10 +21,10 @@ def run_notes(comparison: Comparison) -> list[str]:
     return notes + ([f"Not finished, and so scored before the end: {'; '.join(unfinished)}."] if unfinished else [])
 
 
-def score_source(comparison: Comparison) -> str:
-    """Where the numbers come from."""
-    several = len(comparison.steps) > 1
-    steps = ("mean over the checkpoints " if several else "checkpoint ") + ", ".join(map(step_label, comparison.steps))
+def score_source(comparison: Comparison, apart: bool = False) -> str:
+    """Where the numbers come from: the mean over several checkpoints, unless each has its own row."""
+    several = "checkpoints " if apart else "mean over the checkpoints "
+    steps = (several if len(comparison.steps) > 1 else "checkpoint ") + ", ".join(map(step_label, comparison.steps))
     steps = steps if comparison.steps else "the checkpoints that were evaluated of each run"
     where = "validation in training" if comparison.source == VALIDATION else f"evaluation {comparison.source}"
     images = "" if comparison.selection.images is None else f", images {comparison.selection.images}"
@@ -49,8 +51,8 @@ def score_notes(statistics: Statistics) -> list[str]:
     return [f"{score_source(comparison)} {over}", *_unequal_seeds(comparison), *_unlabelled(statistics)]
 
 
-def image_notes(statistics: Statistics) -> list[str]:
-    """What the intervals over images mean, beside those over seeds, if there are any."""
+def image_notes(statistics: Statistics, joint: bool = False) -> list[str]:
+    """What the intervals over images mean, beside those over seeds, if there are any, and ``joint`` ones over both."""
     others = statistics.comparison.others
     over_images = {variant.label: statistics.image_intervals(variant) for variant in others}
     found = next(filter(None, over_images.values()), None)
@@ -58,14 +60,23 @@ def image_notes(statistics: Statistics) -> list[str]:
         return _without_image_intervals(statistics)
     drawn = {"image": "images", "group": "groups of images"}.get(found.drawn, "blocks of neighbouring images")
     drawn += "" if found.drawn == "image" else f", {found.images / found.blocks:.3g} on average"
-    over_seeds = any(gain and gain.interval for gain in map(statistics.gain, others))
-    notes = [
-        ("The seed interval covers retraining; the" if over_seeds else "The")
-        + f" image interval covers resampling the evaluated images ({found.blocks} {drawn}). "
-        + ("The last interval covers both together. None covers" if over_seeds else "It does not cover retraining,")
-        + " other places or cameras."
-    ]
+    covered = f"image interval covers resampling the evaluated images ({found.blocks} {drawn})."
+    if not any(gain and gain.interval for gain in map(statistics.gain, others)):
+        notes = [f"The {covered} It does not cover retraining, other places or cameras."]
+    else:
+        rest = "The last interval covers both together. None covers" if joint else "Neither covers"
+        notes = [f"The seed interval covers retraining; the {covered} {rest} other places or cameras."]
+    if joint and any(_seeds_decide(statistics, variant) for variant in others):
+        notes.append("Where the last interval equals the one over seeds, so few seeds hide what the images add.")
     return notes + _without_image_intervals(statistics)
+
+
+def _seeds_decide(statistics: Statistics, variant: Variant) -> bool:
+    """Whether the interval over seeds and images is the one over seeds: it is never narrower."""
+    gain, images = statistics.gain(variant), statistics.image_intervals(variant)
+    if not (gain and gain.interval and images and images.joint):
+        return False
+    return math.isclose(images.joint.high - images.joint.low, gain.interval.high - gain.interval.low)
 
 
 def _without_image_intervals(statistics: Statistics) -> list[str]:

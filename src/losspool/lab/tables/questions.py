@@ -75,6 +75,28 @@ def tests_table(statistics: Statistics) -> Table | None:
     return Table("tests", f"Does a method differ from {comparison.baseline.label}?", columns, rows, notes)
 
 
+def seeds_table(statistics: Statistics) -> Table | None:
+    """The gain with each seed; with several checkpoints at each of them."""
+    comparison = statistics.comparison
+    steps = comparison.steps if len(comparison.steps) > 1 else (None,)
+    gains = {
+        variant.label if step is None else f"{variant.label}, checkpoint {step}": gain
+        for variant in comparison.others
+        for step in steps
+        if (gain := statistics.gain_by_seed(variant, step))
+    }
+    if not gains:
+        return None
+    seeds = sorted(set().union(*gains.values()))
+    rows = [
+        [text(label), *(points(gain.get(seed)) for seed in seeds), points(sum(gain.values()) / len(gain))]
+        for label, gain in gains.items()
+    ]
+    title = f"Δ to {comparison.baseline.label} with each seed, in points of mIoU"
+    columns = ["Method", *(f"seed {seed}" for seed in seeds), "Mean"]
+    return Table("seeds", title, columns, rows, [score_source(comparison, apart=True)])
+
+
 def _p_value(value: float) -> Cell:
     return Cell(f"{value:.3f}" if value >= 0.001 else f"{value:.1e}", repr(value))
 
