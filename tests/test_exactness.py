@@ -78,6 +78,16 @@ def test_float32_losses_agree_with_the_reference(n, path, truths):
             assert_rows(names, rows, p, m, truths(n, place, p))
 
 
+@pytest.mark.parametrize("p", [1.05, 1.3, 2.0])
+def test_the_smallest_denormals(p, path):
+    """A few hundred values at most: many losses lie between a threshold and its neighbour in float32."""
+    generator = torch.Generator().manual_seed(0)
+    for n in (200, 10_000):
+        losses = torch.rand(n, generator=generator) * 1e-42
+        for share in (0.25, 0.9):
+            assert_exact(losses, p, share * n, reference.pool(losses, p=p, m=share * n), "the smallest denormals")
+
+
 @pytest.mark.parametrize("n", problems.SIZES)
 def test_float64_solutions_are_certified(n, path):
     """Both norms within their bounds, and the primal value equals the dual value g(λ*)."""

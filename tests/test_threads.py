@@ -1,6 +1,8 @@
 """Work on several CPU threads: the same bits, no setting changed, and no process left waiting."""
 
 import multiprocessing
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -44,6 +46,27 @@ def test_the_number_of_threads_does_not_change_a_bit(several, monkeypatch):
     for one, two, three in zip(results(), divided, again, strict=True):
         assert torch.equal(one, two)
         assert torch.equal(one, three)
+
+
+@pytest.mark.parametrize("begin", ["threading.Thread(target=after_main).start()", "atexit.register(train)"])
+def test_a_thread_outlives_the_main_thread(begin):
+    """Python no longer starts threads then, and one that trains in the background must not notice."""
+    script = f"""
+import atexit, threading, time, torch, losspool
+torch.set_num_threads(2)
+def after_main():
+    threading.main_thread().join()
+    time.sleep(0.2)
+    train()
+def train():
+    losses = torch.linspace(0.0, 1.0, 1 << 20).expand(2, -1)
+    print(float(losspool.max_pool(losses)))
+{begin}
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (found.returncode, found.stderr) == (0, "")
+    losses = torch.linspace(0.0, 1.0, 1 << 20).expand(2, -1)
+    assert float(found.stdout) == float(max_pool(losses))
 
 
 def test_work_is_divided(several):

@@ -64,7 +64,7 @@ def _newton(
     units = reference.squeeze(1).tolist()
     thetas, before = starts, None
     for _ in range(_ROUNDS):
-        threshold = column(thetas, losses.dtype)
+        threshold = _rounded_down(thetas, losses.dtype)
         counts, totals = _count_and_sum(blocks, powers, threshold, pairs)
         rooms = [m - count for m, count in zip(pixels, counts, strict=True)]
         facts = zip(rooms, totals, units, thetas, strict=True)
@@ -83,6 +83,18 @@ def _newton(
         return None
     sums = sum_above(losses, threshold, tops)
     return [Saturated(*row) for row in zip(rooms, sums, units, totals, strict=True)]
+
+
+def _rounded_down(thetas: list[float], dtype: torch.dtype) -> Tensor:
+    """Return θ as (R, 1), among denormals not rounded up: losses that lie between the two would be lost.
+
+    Elsewhere such losses differ from θ by less than they are exact. Denormals differ by up to their own size.
+    """
+    found = column(thetas, dtype)
+    if min(thetas) >= torch.finfo(dtype).smallest_normal:
+        return found
+    above = found.double() > column(thetas, torch.float64)
+    return torch.where(above, torch.nextafter(found, torch.zeros_like(found)), found)
 
 
 def _count_and_sum(

@@ -47,7 +47,12 @@ def spread(start: Callable[[], Callable[[Item], Result]], items: Sequence[Item],
                 results[index] = function(items[index])
 
     wanted = min(threads, len(items), max(numbers // _PER_THREAD, 1))
-    runners = [_pool(threads).submit(run) for _ in range(wanted)]
+    runners = []
+    try:
+        for _ in range(wanted):
+            runners.append(_pool(threads).submit(run))
+    except RuntimeError:  # Python ends: the main thread is done, and this one, or a function at exit, still computes
+        run()
     errors = [error for error in [runner.exception() for runner in runners] if error is not None]
     if errors:
         raise errors[0]
