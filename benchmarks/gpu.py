@@ -201,12 +201,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=51, help="rounds per size (default: 51)")
     parser.add_argument("--output", type=Path, default=HERE / "gpu", help="write PATH.json and PATH.md (default: gpu)")
     parser.add_argument("--skip-tests", action="store_true", help="do not run the tests first")
-    parser.add_argument("--device", default="cuda", help="device to measure (default: cuda; cpu for a trial)")
+    choose = "cuda, or cpu for a trial (default: cuda); CUDA_VISIBLE_DEVICES=1 selects the second card"
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help=choose)
     parser.add_argument("--tiny", action="store_true", help="tiny inputs, to try the script")
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error(f"--rounds must be at least 1, got {options.rounds}")
-    if options.device.startswith("cuda") and not torch.cuda.is_available():
+    if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch finds no GPU; --device cpu --tiny tries the script without one")
     if not options.skip_tests and importlib.util.find_spec("pytest") is None:
         parser.error("the tests that run first need pytest: install '.[dev]', or give --skip-tests")

@@ -33,3 +33,6 @@ def test_mistakes_are_one_sentence(tmp_path):
     code, output = run("--device", "cpu", "--rounds", "0")
     assert code == 2
     assert "--rounds must be at least 1, got 0" in output
+    code, output = run("--device", "cuda:1")
+    assert code == 2
+    assert "invalid choice: 'cuda:1' (choose from" in output

@@ -79,6 +79,18 @@ def test_the_switch(card, monkeypatch):
     assert not usable()
     monkeypatch.setenv("LOSSPOOL_KERNELS", "interpret")
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    assert not usable(device=torch.device("cpu"))
+    with pytest.raises(
+        ValueError, match="LOSSPOOL_KERNELS=interpret needs the environment variable TRITON_INTERPRET=1"
+    ):
+        usable(device=torch.device("cpu"))
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert usable(device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_switch_that_means_nothing(card, monkeypatch, device):
+    monkeypatch.setenv("LOSSPOOL_KERNELS", "off")
+    with pytest.raises(ValueError, match="LOSSPOOL_KERNELS must be 0, 1 or interpret, got 'off'"):
+        usable(device=torch.device(device))
+    monkeypatch.setenv("LOSSPOOL_KERNELS", "")
+    assert usable(device=torch.device(device)) == (device == "cuda")

@@ -13,6 +13,7 @@ from torch import Tensor
 _OLDEST_TRITON = (3, 7)
 _OLDEST_CUDA = (8, 0)  # Ampere
 _OLDEST_ROCM = (9, 4)  # gfx942
+_SWITCH = ("0", "1", "interpret")
 _ROCM_FAMILY = 9  # CDNA. The kernels were never built for RDNA, whose cards have higher numbers.
 
 
@@ -36,10 +37,14 @@ def unusable(device: torch.device) -> str | None:
 
     ``LOSSPOOL_KERNELS=0`` switches the kernels off; ``interpret`` runs them on CPU tensors, for tests.
     """
-    switch = os.environ.get("LOSSPOOL_KERNELS", "1")
+    switch = os.environ.get("LOSSPOOL_KERNELS") or "1"
+    if switch not in _SWITCH:
+        raise ValueError(f"the environment variable LOSSPOOL_KERNELS must be 0, 1 or interpret, got {switch!r}")
     if device.type == "cpu":
-        if switch != "interpret" or os.environ.get("TRITON_INTERPRET") != "1":
+        if switch != "interpret":
             return "plain tensor operations compute the loss on CPUs"
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            raise ValueError("LOSSPOOL_KERNELS=interpret needs the environment variable TRITON_INTERPRET=1")
     elif device.type != "cuda":
         return f"there are none for {device.type} devices"
     elif switch == "0":
