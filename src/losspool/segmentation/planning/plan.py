@@ -207,8 +207,7 @@ def make_plan(data: DataConfig, out: Path, options: PlanOptions) -> Plan:
             "loss.m",
             {"from": "100%", "to": "25%", "steps": max(steps.value // 2, 1)},
             "the plain mean at first, when the hardest pixels are noise; later at least a quarter of the pixels share "
-            "the weight. Nowhere worse than the plain loss in our runs, with one seed each; see the documentation, "
-            "Choosing p and m",
+            "the weight. Compare it with 25%: see the documentation, Choosing p and m",
         ),
         *(steps, batch),
         *_optimisation(steps.value, options.scratch, validated=data.val is not None),
