@@ -1,8 +1,8 @@
-"""Where the time goes in three rows that losspool loses: small inputs, the compiled loss, and two pools.
+"""Where the time goes where losspool loses: small inputs, middle sizes with two threads, the compiled loss, two pools.
 
     python benchmarks/parts.py
 
-The parts are measured in one process, so they do not add up to the table of results: there each contestant has its own.
+Unless noted, one process measures all, so times do not add up to those in the table of results.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+import contestants
 import losspool
+from measure import Step, compare, interleave
 from workloads import VOID, WORKLOADS, losses, make
 
 CALLS = 30
@@ -63,6 +65,15 @@ def main() -> None:
     for name, loss in both.items():
         work = step(loss, "8×5×32×32")
         print(f"  {name:16} {operators(profiled(work)):4d} operators  {milliseconds(work):8.3f} ms")
+
+    print("Middle sizes with one and two threads, of F.cross_entropy's time, each in a process of its own")
+    for size in ("4×19×64×64", "4×19×128×128", "2×19×256×256", "512×1000"):
+        steps = {name: Step(contestants.training_step, (name, size), repeats=10) for name in ("losspool", "torch")}
+        for threads in (1, 2):
+            seconds, _ = interleave(steps, CALLS, threads)
+            found = compare(seconds["losspool"], seconds["torch"])
+            times = f"{1000 * found.ours:6.2f} of {1000 * found.theirs:6.2f} ms"
+            print(f"  {size:13} {threads} {found.median:5.2f} {times}")
 
     torch.set_num_threads(2)
     print("Compiled, 2×19×550×550, forward and backward, two threads")
