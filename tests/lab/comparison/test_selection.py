@@ -227,15 +227,22 @@ def test_blocks_change_the_intervals_over_images_alone(root):
     assert changed == {f"95 % interval over {what}, {end}" for what in ("images", "both") for end in ("low", "high")}
 
 
-def test_groups_need_no_blocks(tmp_path, command):
-    def group(entry):
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("group", "patient {}", "its images have groups, which are drawn whole; leave --blocks out"),
+        ("image", "{:03d}_480x360", "no names of images are equal up to their last number, such as '000_480x360'"),
+    ],
+)
+def test_images_that_have_no_neighbours(tmp_path, command, key, value, words):
+    def change(entry):
         for place, image in enumerate(entry["per_image"]):
-            image["group"] = f"patient {place // 2}"
+            image[key] = value.format(place)
 
     write_lab(tmp_path, evaluated=(60,), previews=False)
-    rewrite(tmp_path, group)
-    code, _, error = command("lab", "table", tmp_path, "--scores", "test", "--blocks", "2")
-    assert (code, "its images have groups, which are drawn whole; leave --blocks out" in error) == (2, True)
+    rewrite(tmp_path, change)
+    code, output, error = command("lab", "table", tmp_path, "--scores", "test", "--blocks", "2")
+    assert (code, output, words in error) == (2, "", True)
 
 
 def test_nothing_to_score(tmp_path, command):

@@ -53,7 +53,7 @@ def test_one_interval_alone_claims_nothing(tmp_path):
     assert float(rows(table)["lmp"]["95 % interval over images, low"]) > 0
     assert float(rows(table)["lmp"]["95 % interval over seeds, low"]) < 0
     assert table.notes[-1].endswith("uncorrected). Undecided: lmp.")
-    assert any(note.startswith("Where the last interval equals the one over seeds") for note in table.notes)
+    assert any(note.startswith("Where the last interval equals the seed interval") for note in table.notes)
 
 
 def test_seeds_that_are_alike_do_not_hide_the_images(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from losspool.lab.comparison.bootstrap import strata
 from losspool.lab.comparison.runs import VALIDATION, ImageCounts, Run, Summary
 from losspool.lab.comparison.variants import Variant, differing_settings, group_runs, labels, settings
 from losspool.segmentation.base import UserError
@@ -75,7 +76,13 @@ class Selection:
         counts = self._counts(run, summary)
         if counts.groups is not None:
             raise UserError(f"{run.folder.path}: its images have groups, which are drawn whole; leave --blocks out")
-        return {**summary, "per_image": replace(counts, block=blocks)}
+        found = replace(counts, block=blocks)
+        if blocks > 1 and all(len(block) == 1 for stratum in strata(found) for block in stratum):
+            name = counts.names[0]
+            raise UserError(
+                f"{run.folder.path}: no names of images are equal up to their last number, such as {name!r}"
+            )
+        return {**summary, "per_image": found}
 
     def _of_images(self, run: Run, summary: Summary, pattern: str) -> Summary:
         path, counts = run.folder.path, self._counts(run, summary)

@@ -67,7 +67,9 @@ def image_notes(statistics: Statistics, joint: bool = False) -> list[str]:
         rest = "The last interval covers both together. None covers" if joint else "Neither covers"
         notes = [f"The seed interval covers retraining; the {covered} {rest} other places or cameras."]
     if joint and any(_seeds_decide(statistics, variant) for variant in others):
-        notes.append("Where the last interval equals the one over seeds, so few seeds hide what the images add.")
+        notes.append(
+            "Where the last interval equals the seed interval, there are too few seeds to say what the images add."
+        )
     return notes + _without_image_intervals(statistics)
 
 

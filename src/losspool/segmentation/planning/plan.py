@@ -202,12 +202,12 @@ def make_plan(data: DataConfig, out: Path, options: PlanOptions) -> Plan:
             "other light and colours; data.turns=true adds all turns, for images that have no up",
         ),
         *_network_settings(network, weights, cell),
-        Setting("loss.p", 1.3, "the paper's; on CamVid, other values show no clear trend"),
+        Setting("loss.p", 1.3, "the paper's; other values showed no clear trend in short runs on CamVid"),
         Setting(
             "loss.m",
             {"from": "100%", "to": "25%", "steps": max(steps.value // 2, 1)},
-            "the plain mean at first, when the hardest pixels are noise; later at least a quarter of the pixels share "
-            "the weight. Compare it with 25%: see the documentation, Choosing p and m",
+            "the plain mean at first, when the hardest pixels may be noise; later at least a quarter of the pixels "
+            "share the weight. Compare it with 25%: see the documentation, Choosing p and m",
         ),
         *(steps, batch),
         *_optimisation(steps.value, options.scratch, validated=data.val is not None),
