@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from guessed_labels import CLASSES, counted, guessed
 from losspool.segmentation.prediction.metrics import class_metrics, confusion, iou, mean_iou, shares_of_labels
-from losspool.segmentation.prediction.regions import MARGIN, boundary_counts, interior_counts
+from losspool.segmentation.prediction.regions import INTERIOR_MARGIN, boundary_counts, interior_counts
 
 
 @settings(max_examples=60, deadline=None)
@@ -120,7 +120,7 @@ def test_interior_counts_are_of_pixels_away_from_every_outline_of_the_label():
     labels = np.kron(random.integers(0, CLASSES, (4, 5)), np.ones((12, 12))).astype(np.uint8)
     labels[20:24, :30] = 255
     guesses = random.integers(0, CLASSES, labels.shape).astype(np.uint8)
-    inside = np.logical_or.reduce([eroded(labels == each, MARGIN) for each in range(CLASSES)])
+    inside = np.logical_or.reduce([eroded(labels == each, INTERIOR_MARGIN) for each in range(CLASSES)])
     found = interior_counts(guesses, labels, CLASSES)
     for each in range(CLASSES):
         truth, guess = (labels == each) & inside, (guesses == each) & inside

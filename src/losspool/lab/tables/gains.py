@@ -12,8 +12,7 @@ from losspool.lab.comparison import Run, Statistics
 from losspool.lab.tables.notes import score_source
 from losspool.lab.tables.table import Cell, Table, percent, points, text
 from losspool.segmentation.base import counted
-from losspool.segmentation.prediction import iou_of_counts, none_if_nan, ratio
-from losspool.segmentation.prediction.regions import MARGIN, RATIO
+from losspool.segmentation.prediction import BOUNDARY_RATIO, INTERIOR_MARGIN, iou_of_counts, none_if_nan, ratio
 
 Scores = NDArray[np.float64]
 _FEWEST = 5
@@ -65,8 +64,8 @@ def _mean_iou(runs: Sequence[dict[str, Scores]], part: str) -> Scores:
 
 def _notes(seeds: int, gains: Scores, measures: dict[str, Scores]) -> list[str]:
     over = f"Mean over {counted(seeds, 'shared seed')}."
-    near = f"Boundary: within {100 * RATIO:g} % of the image's diagonal from an outline"
-    notes = [f"{over} {near}. Interior: more than {MARGIN} pixels from every outline. They overlap."]
+    near = f"Boundary: within {100 * BOUNDARY_RATIO:g} % of the image's diagonal from an outline"
+    notes = [f"{over} {near}. Interior: more than {INTERIOR_MARGIN} pixels from every outline. They overlap."]
     there = np.flatnonzero(~np.isnan(gains))
     if len(there) >= _FEWEST:
         ranks = {name: spearmanr(values[there], gains[there]).statistic for name, values in measures.items()}

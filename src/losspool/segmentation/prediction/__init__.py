@@ -18,13 +18,16 @@ from losspool.segmentation.prediction.metrics import (
 from losspool.segmentation.prediction.pictures import WEIGHT_UNIT, heat_image, palette_image, save_png, void_color
 from losspool.segmentation.prediction.predict_images import predict_run
 from losspool.segmentation.prediction.predictor import Predictor
+from losspool.segmentation.prediction.regions import BOUNDARY_RATIO, INTERIOR_MARGIN
 from losspool.segmentation.prediction.scoring import Scores, score
 from losspool.segmentation.prediction.sources import sources_of_split
 from losspool.segmentation.prediction.trained_run import Trained, TrainedRun, with_overrides
 from losspool.segmentation.prediction.weight_maps import Weigher, WeightMap
 
 __all__ = [
+    "BOUNDARY_RATIO",
     "COUNTS",
+    "INTERIOR_MARGIN",
     "METRICS",
     "REGION_COUNTS",
     "WEIGHT_UNIT",

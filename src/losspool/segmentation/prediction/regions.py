@@ -5,8 +5,8 @@ class belongs to its boundary region if a pixel of another class, or the edge of
 of the image's diagonal, and the distance is the larger one of rows and columns. This is the authors'
 ``mask - erode(mask)`` with d erosions by a 3×3 square, for all classes at once.
 
-Interior IoU is the IoU of the pixels that are more than ``MARGIN`` pixels away from every outline of the label and from
-the edge of the image. It does not depend on how generously outlines are drawn.
+Interior IoU is the IoU of the pixels that are more than ``INTERIOR_MARGIN`` pixels away from every outline of the label
+and from the edge of the image. It does not depend on how generously outlines are drawn.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from losspool.segmentation.data import IGNORE, Pixels
 
-RATIO = 0.02
+BOUNDARY_RATIO = 0.02
 """The authors' share of the diagonal."""
-MARGIN = 3
+INTERIOR_MARGIN = 3
 """Pixels beside an outline that do not count as inside."""
 _OUTSIDE = 254  # neither a class nor void
 
@@ -31,7 +31,7 @@ def boundary_counts(prediction: Pixels, label: Pixels, classes: int) -> NDArray[
     The prediction takes the label's void first. Without that, void would give the label outlines that no prediction
     can have.
     """
-    reach = max(round(RATIO * float(np.hypot(*label.shape))), 1)
+    reach = max(round(BOUNDARY_RATIO * float(np.hypot(*label.shape))), 1)
     valid = label != IGNORE
     guess = np.where(valid, prediction, label)
     ours, theirs = (near_outline(each, reach) & valid for each in (guess, label))
@@ -41,7 +41,7 @@ def boundary_counts(prediction: Pixels, label: Pixels, classes: int) -> NDArray[
 
 def interior_counts(prediction: Pixels, label: Pixels, classes: int) -> NDArray[np.int64]:
     """(3, C): hits, labelled and predicted pixels inside the label's outlines; void pixels do not count."""
-    inside = ~near_outline(label, MARGIN) & (label != IGNORE)
+    inside = ~near_outline(label, INTERIOR_MARGIN) & (label != IGNORE)
     counted = (label[inside & (prediction == label)], label[inside], prediction[inside])
     return np.stack([np.bincount(each, minlength=classes) for each in counted]).astype(np.int64)
 
