@@ -143,14 +143,10 @@ def figures(
     from losspool.lab.comparison import read_statistics
     from losspool.lab.figures import write_figures
 
-    choice: dict[str, Any] = {
-        "baseline": baseline,
-        "scores": scores,
-        "steps": steps,
-        "images": images,
-        "blocks": blocks,
-    }
-    for path in write_figures(out, read_statistics(runs, **choice) if runs else None, only):
+    statistics = None
+    if runs:
+        statistics = read_statistics(runs, baseline=baseline, scores=scores, steps=steps, images=images, blocks=blocks)
+    for path in write_figures(out, statistics, only):
         print(plain(str(path)))
 
 
@@ -167,11 +163,5 @@ def report(
     from losspool.lab.comparison import read_statistics
     from losspool.lab.report import write_report
 
-    choice: dict[str, Any] = {
-        "baseline": baseline,
-        "scores": scores,
-        "steps": steps,
-        "images": images,
-        "blocks": blocks,
-    }
-    print(plain(str(write_report(read_statistics(runs, **choice), out))))
+    statistics = read_statistics(runs, baseline=baseline, scores=scores, steps=steps, images=images, blocks=blocks)
+    print(plain(str(write_report(statistics, out))))

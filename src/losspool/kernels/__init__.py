@@ -13,8 +13,8 @@ from torch import Tensor
 _OLDEST_TRITON = (3, 7)
 _OLDEST_CUDA = (8, 0)  # Ampere
 _OLDEST_ROCM = (9, 4)  # gfx942
-_SWITCH = ("0", "1", "interpret")
 _ROCM_FAMILY = 9  # CDNA. The kernels were never built for RDNA, whose cards have higher numbers.
+_SWITCH = ("0", "1", "interpret")
 
 
 def usable(tensor: Tensor) -> bool:
