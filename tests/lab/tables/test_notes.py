@@ -62,7 +62,9 @@ def test_seeds_that_are_alike_do_not_hide_the_images(tmp_path):
         (first,) = (tmp_path / f"{method}-s0").glob("evaluation-*.json")
         (tmp_path / f"{method}-s1" / first.name).write_bytes(first.read_bytes())
     notes = tables(tmp_path, "methods", source="test")["methods"].notes
-    assert any("covers both together" in note for note in notes)
+    assert any("The last interval covers both together. None covers" in note for note in notes)
+    by_class = tables(tmp_path, "classes", source="test")["classes"].notes
+    assert any("resampling the evaluated images" in note and "Neither covers" in note for note in by_class)
     assert not any(note.startswith("Where the last interval") for note in notes)
 
 
