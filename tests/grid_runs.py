@@ -8,7 +8,7 @@ import yaml
 from real_runs import ForkedProcess, Processes, forked_python, outcome
 from runs_for_tests import write_recipe
 
-STEPS = 100
+STEPS = 200
 
 
 def write_grid(folder: Path, runs, steps: int = STEPS, **content) -> Path:
